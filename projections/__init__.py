@@ -1,0 +1,1 @@
+"""What records mean: pure folds over the events of a run."""
