@@ -1,0 +1,68 @@
+# `make demo` and `make test` need nothing but Python >= 3.11 and make: both create .venv and install into it.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUNS := tests/data/runs
+KILLED := $(RUNS)/toy-7b_toy_arith_openai_chat/r_kill_mid
+
+# The first interpreter that runs, is new enough and can make an environment. It is run, not only looked up: version
+# managers leave commands on PATH that fail when called.
+PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do \
+	"$$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& { echo "$$candidate"; break; }; done)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
+
+$(BIN)/python:
+	@[ -n "$(PYTHON)" ] || { echo "No Python >= 3.11 with the venv module was found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+
+# Stamps: an installation is done again when pyproject.toml changes. The development one serves both.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.installed $@
+
+demo: $(VENV)/.installed ## replay a killed run, verify the recorded history, answer SQL on it
+	@set -eu; \
+	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	say() { printf '\n# %s\n' "$$*"; }; \
+	run() { printf '$$ compass-es'; printf ' %s' "$$@"; printf '\n'; $(BIN)/compass-es "$$@"; }; \
+	say 'A run that was killed: its progress.json is gone, the stream is still there.'; \
+	cp -R $(KILLED) "$$folder/"; rm "$$folder/r_kill_mid/progress.json"; \
+	run replay "$$folder/r_kill_mid"; \
+	say 'Every contradiction in the recorded history; exit code 1 says that there are some.'; \
+	run verify $(RUNS) && code=0 || code=$$?; \
+	echo "exit code $$code"; [ "$$code" -le 1 ]; \
+	say 'One row for each run.'; \
+	run runs $(RUNS); \
+	say 'SQL over all of them.'; \
+	run query 'SELECT run_key, status, total_tasks, failed_tasks, retries FROM runs ORDER BY retries DESC, run_key' $(RUNS)
+
+test: lint ## ruff, mypy, then the whole test suite
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-dev ## ruff and mypy
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+
+bench: $(VENV)/.installed-dev ## every benchmark in turn (each a file benchmarks/bench_*.py)
+	@set -e; for file in benchmarks/bench_*.py; do \
+		[ -e "$$file" ] || { echo "no benchmarks yet"; break; }; \
+		module=$$(basename "$$file" .py); echo "== $$module"; $(BIN)/python -m "benchmarks.$$module"; \
+	done
+
+clean: ## remove the environment, caches and generated data
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/data benchmarks/results
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
