@@ -1,0 +1,57 @@
+"""Fixtures for everyone: recorded runs to read, copies of them to change, and AgentCompass's own answers."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from recorded import BIG, ROOT, Oracle, key_of, unpack_big
+
+
+def _state(root: Path) -> dict[Path, tuple[int, int]]:
+    stats = ((path, path.lstat()) for path in root.rglob("*"))
+    return {path: (found.st_size, found.st_mtime_ns) for path, found in stats}
+
+
+@pytest.fixture(scope="session")
+def runs_root() -> Iterator[Path]:
+    """The folder of all recorded runs (but `r_big`), for reading only: a change in it fails the session."""
+    before = _state(ROOT)
+    yield ROOT
+    after = _state(ROOT)
+    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    assert not changed, f"tests changed recorded runs: {[str(path) for path in changed[:5]]}"
+
+
+@pytest.fixture(scope="session")
+def big_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`r_big` (300 tasks, 9,254 events), unpacked once a session; for reading only."""
+    return unpack_big(tmp_path_factory.mktemp("big"))
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """`run_dir("r_ok")`: a fresh, writable copy of that recorded run, as `<tmp>/runs/<group>/r_ok`.
+
+    A second copy of the same run goes below `<tmp>/runs-2`, and so on.
+    """
+
+    def copy(name: str) -> Path:
+        key = key_of(name)
+        source = request.getfixturevalue("big_run") if key.endswith(f"/{BIG}") else ROOT / key
+        number, target = 1, tmp_path / "runs" / key
+        while target.exists():
+            number += 1
+            target = tmp_path / f"runs-{number}" / key
+        shutil.copytree(source, target, symlinks=True)
+        for path in [target, *target.rglob("*")]:
+            path.chmod(path.stat().st_mode | 0o600)
+        return target
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Oracle:
+    """`oracle["r_ok"]`: [(events folded, AgentCompass's snapshot after them)], fewest events first."""
+    return Oracle()
