@@ -1,0 +1,110 @@
+"""Whole lines of a file from the front, in bounded memory.
+
+What got speed, measured on streams of 400-byte lines: one 128 KiB buffer filled by `readinto` (bigger ones fall out of
+the cache), and `posix_fadvise(SEQUENTIAL)`.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import InputError
+
+BLOCK_BYTES = 128 * 1024
+MAX_LINE_BYTES = 256 * 1024 * 1024
+"""A longer line is not held in memory: it is passed over as damage, or as a torn tail where it never ends."""
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor to read `path`. Raises InputError, in words, for whatever is not a readable regular file."""
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file", path) from None
+    except PermissionError:
+        raise InputError(f"{path}: no permission to read it", path) from None
+    except OSError as error:
+        raise InputError(f"{path}: can't be opened: {error.strerror}", path) from None
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise InputError(f"{path}: is {describe_kind(mode)}, not a regular file", path)
+    return fd
+
+
+def describe_kind(mode: int) -> str:
+    """What a thing on disk is, in words."""
+    for test, words in (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISBLK, "a block device"),
+        (stat.S_ISCHR, "a character device"),
+    ):
+        if test(mode):
+            return words
+    return "something unknown"
+
+
+class LineReader:
+    """Iterates over `(offset, view)`: batches of whole lines between two offsets of an open file.
+
+    A view is valid until the next step. `view` is None for a line longer than MAX_LINE_BYTES, with the offset where
+    it begins; `oversize_bytes` then tells its length. After the last step `torn_offset` and `torn_bytes` tell what
+    follows the last newline. The file may grow or shrink meanwhile: nothing beyond `end` is read, and a file that
+    ends early simply ends.
+    """
+
+    def __init__(self, fd: int, start: int, end: int) -> None:
+        self.fd, self.start, self.end = fd, start, end
+        self.torn_offset, self.torn_bytes = start, 0
+        self.torn_sample = b""
+        self.oversize_bytes = 0
+
+    def __iter__(self) -> Iterator[tuple[int, memoryview | None]]:
+        if self.end - self.start > BLOCK_BYTES:
+            os.posix_fadvise(self.fd, self.start, self.end - self.start, os.POSIX_FADV_SEQUENTIAL)
+        buffer = bytearray(min(BLOCK_BYTES, max(1, self.end - self.start)))
+        view = memoryview(buffer)
+        offset, have = self.start, 0
+        while count := self._fill(view, offset, have):
+            have += count
+            whole = buffer.rfind(b"\n", 0, have) + 1
+            if whole:
+                yield offset, view[:whole]
+                offset += whole
+                have -= whole
+                view[:have] = view[whole : whole + have]
+            elif have == MAX_LINE_BYTES:
+                self.oversize_bytes, ends = self._pass_over(offset, view)
+                if not ends:
+                    have = self.oversize_bytes
+                    break
+                yield offset, None
+                offset, have = offset + self.oversize_bytes, 0
+            elif have == len(buffer):
+                buffer, view = _grow(buffer)
+        self.torn_offset, self.torn_bytes = offset, have
+        self.torn_sample = bytes(view[: min(have, 4096)])
+
+    def _fill(self, view: memoryview, offset: int, have: int) -> int:
+        room = min(len(view) - have, self.end - offset - have)
+        return os.preadv(self.fd, [view[have : have + room]], offset + have) if room > 0 else 0
+
+    def _pass_over(self, line_offset: int, view: memoryview) -> tuple[int, bool]:
+        """The length of a line that is too long to hold, and whether it ends with a newline."""
+        offset = line_offset
+        while count := self._fill(view[:BLOCK_BYTES], offset, 0):
+            newline = bytes(view[:count]).find(b"\n") + 1
+            if newline:
+                return offset + newline - line_offset, True
+            offset += count
+        return offset - line_offset, False
+
+
+def _grow(buffer: bytearray) -> tuple[bytearray, memoryview]:
+    grown = bytearray(min(2 * len(buffer), MAX_LINE_BYTES))
+    grown[: len(buffer)] = buffer
+    return grown, memoryview(grown)

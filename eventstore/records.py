@@ -1,0 +1,102 @@
+"""What scanning a stream yields: records, verdicts and findings.
+
+A record is an event with its place. A verdict is the name of what scan saw; names and severities are those of the
+stream format (docs/format.md, "Reading").
+"""
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from .events import Event
+
+Severity: TypeAlias = Literal["error", "warning", "info"]
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """An event with its place: `seq` counts accepted records from 0, `offset` and `length` are bytes in the file.
+
+    `line` holds the record's bytes as they stand in the file (with the newline, if it had one of its own), so that
+    nothing of it is ever lost; it is empty for an event that was never a line. `line_number` counts from 1.
+    """
+
+    seq: int
+    event: Event
+    offset: int = 0
+    length: int = 0
+    line_number: int = 0
+    line: bytes = b""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong or worth knowing, with its place and the reason in words.
+
+    Any of `line`, `offset`, `length`, `seq`, `task_id`, `attempt` is None where it has no meaning; `line` counts
+    from 1, `offset` from 0. `seq` is the sealed number of the record where it is known.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    file: str = ""
+    line: int | None = None
+    offset: int | None = None
+    length: int | None = None
+    seq: int | None = None
+    task_id: str | None = None
+    attempt: int | None = None
+    run_key: str | None = None
+    run_id: str | None = None
+
+
+VERDICTS: dict[str, Severity] = {
+    "torn_tail": "info",
+    "lost_acknowledged": "error",
+    "corrupt_line": "error",
+    "glued_line": "error",
+    "digest_mismatch": "error",
+    "chain_break": "error",
+    "gap": "error",
+    "repeated": "error",
+    "foreign_run": "error",
+    "unsealed_line": "error",
+    "unsealed": "info",
+}
+"""Every verdict with its severity, in the order of the stream format: where several fit, the first."""
+
+
+class Tail(Struct, frozen=True, kw_only=True):
+    """Bytes after the last newline. They are not an error: the writer died or is at work."""
+
+    torn_bytes: int = 0
+    offset: int = 0
+
+
+class Head(Struct, gc=False):
+    """The part of a line that every consumer needs, decoded without its payload.
+
+    It is what decides whether a line has the right shape: `run_id`, `event` and a numeric `timestamp` are there,
+    `payload` is an object or null.
+    """
+
+    run_id: str
+    event: str
+    timestamp: int | float
+    task_id: str | None = None
+
+
+class Block(Struct, gc=False):
+    """A batch of accepted records in file order: heads beside the bytes they came from.
+
+    `first_seq` is the number of the first record among the accepted ones. `offsets` and `line_numbers` have one entry
+    a record, or are None where the records stand one a line without a gap, the first at `offset`, in line
+    `first_line`.
+    """
+
+    heads: list[Any]
+    lines: list[bytes]
+    first_seq: int
+    offset: int
+    first_line: int
+    offsets: list[int] | None = None
+    line_numbers: list[int] | None = None

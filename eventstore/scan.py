@@ -1,0 +1,424 @@
+"""Read a stream from the front, by whole lines, checking: accepted records and verdicts.
+
+    stream = scan(path)
+    for record in stream: ...
+    stream.verdicts, stream.findings, stream.tail
+
+Nothing is skipped silently: `lines.read == lines.kept + lines.damaged + lines.blank`, and each damaged line has a
+finding with its place. A block of lines that is fine goes the fast way (one decode for the whole block, one comparison
+for a whole block of proofs); a block with anything odd is read again line by line.
+"""
+
+import io
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from . import codec
+from .chain import Chain, Link
+from .errors import InputError, MalformedLineError
+from .events import KNOWN_EVENTS, StreamRepaired
+from .reading import MAX_LINE_BYTES, LineReader, open_regular
+from .records import VERDICTS, Block, Finding, Head, Recorded, Tail
+from .salvage import find_records
+from .seal import check_chain, proves_itself, read_proof
+from .witness import Mark, read_witness
+
+STREAM_NAME = "progress.jsonl"
+MAX_FINDINGS = 10_000
+_MAX_LEARNED_EVENTS = 64
+_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _AnyObject(Struct, gc=False):
+    pass
+
+
+class _CheckedHead(Head, gc=False):
+    payload: _AnyObject | None = None
+    log: Raw | UnsetType = UNSET
+
+
+_head_decoder = msgspec.json.Decoder(_CheckedHead)
+
+
+class LineCounts(Struct):
+    """Newlines read, and what the lines before them were. `salvaged` counts records kept from inside damaged lines."""
+
+    read: int = 0
+    kept: int = 0
+    damaged: int = 0
+    blank: int = 0
+    salvaged: int = 0
+
+
+def scan(path: str | os.PathLike[str], *, max_findings: int | None = MAX_FINDINGS) -> "Scan":
+    """Open a stream (or the one in a run directory) for one pass over its records.
+
+    Raises InputError if it is missing, not a regular file, or may not be read. Only the bytes that are there now are
+    read, so a stream that is being written gives a consistent prefix. At most `max_findings` findings are kept;
+    `verdicts` counts them all.
+    """
+    path = Path(path)
+    return Scan(path / STREAM_NAME if path.is_dir() else path, max_findings=max_findings)
+
+
+class Scan:
+    """One pass over a stream; see `scan`. Counts, findings and the tail are complete once the pass has ended."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_findings: int | None = MAX_FINDINGS,
+        start: int = 0,
+        end: int | None = None,
+        run_id: str | None = None,
+        chain: Chain | None = None,
+    ) -> None:
+        self.path = path
+        self.run_id = run_id
+        self.lines = LineCounts()
+        self.records = 0
+        self.verdicts: Counter[str] = Counter()
+        self.findings: list[Finding] = []
+        self.tail = Tail()
+        self.chain = chain or Chain()
+        # The witness first: a live writer may be past it by the time the stream's size is taken, never behind.
+        self.mark: Mark | None = read_witness(path.parent).mark if start == 0 and end is None else None
+        self._fd = open_regular(path)
+        self.bytes = os.fstat(self._fd).st_size if end is None else end
+        self._reader = LineReader(self._fd, start, self.bytes)
+        self._max_findings = max_findings
+        self._fast: msgspec.json.Decoder[list[Head]] | None = None
+        self._event_names = set(KNOWN_EVENTS)
+        self._whole_stream = start == 0 and end is None
+        self._last_line = b""
+
+    # -- what a caller iterates over
+
+    def __iter__(self) -> Iterator[Recorded]:
+        """Accepted records in file order, their events typed."""
+        for block in self.blocks():
+            offset, number = block.offset, block.first_line
+            for index, line in enumerate(block.lines):
+                if block.offsets is not None and block.line_numbers is not None:
+                    offset, number = block.offsets[index], block.line_numbers[index]
+                yield Recorded(
+                    seq=block.first_seq + index,
+                    event=codec.decode_accepted(line, block.heads[index]),
+                    offset=offset,
+                    length=len(line),
+                    line_number=number,
+                    line=line,
+                )
+                offset += len(line)
+                number += 1
+
+    def blocks(self) -> Iterator[Block]:
+        """Accepted records in batches, only their heads decoded: the way for folds that must be fast."""
+        try:
+            for offset, view in self._reader:
+                block = self._read_block(offset, view) if view is not None else self._pass_over_line(offset)
+                if block.heads:
+                    self.records += len(block.heads)
+                    self._last_line = block.lines[-1]
+                    yield block
+            self._finish()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give the file back; done by itself at the end of a pass."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
+    @property
+    def sealed(self) -> bool:
+        """Whether any line proves itself."""
+        return self.chain.last is not None
+
+    @property
+    def damaged(self) -> bool:
+        """Whether any verdict is an error."""
+        return any(VERDICTS[name] == "error" for name in self.verdicts)
+
+    # -- fast: a block at a time
+
+    def _read_block(self, offset: int, view: memoryview) -> Block:
+        lines = io.BytesIO(view).readlines()
+        if self._fast is None:
+            self._learn(lines[0])
+        first_line = self.lines.read + 1
+        heads = self._decode_block(lines)
+        if heads is None:
+            return self._read_slowly(lines, offset)
+        self.lines.read += len(lines)
+        self.lines.kept += len(lines)
+        return Block(heads, lines, self.records, offset, first_line)
+
+    def _decode_block(self, lines: list[bytes]) -> list[Head] | None:
+        """The heads of lines that are all fine, or None: then each line has to be looked at.
+
+        An array is made of the lines, so that two records glued on one line, or a blank one, don't parse.
+        """
+        if self._fast is None:
+            return None
+        array = b"[%b]" % b",".join(lines)
+        try:
+            if not array.isascii():
+                array.decode("utf-8")  # msgspec checks only the strings that it decodes
+            heads = self._fast.decode(array)
+        except _REFUSALS:
+            return None
+        if len(heads) != len(lines) or (self.chain.last is not None and not self._follow(lines)):
+            return None
+        return heads
+
+    def _follow(self, lines: list[bytes]) -> bool:
+        last = self.chain.last
+        assert last is not None
+        digest = check_chain(lines, last.seq + 1, last.xxh3)
+        if digest is None:
+            return False
+        self.chain.advance(Link(last.seq + len(lines), digest))
+        return True
+
+    def _learn(self, line: bytes) -> None:
+        """Make the decoder for this stream: its run id, and whether its lines are sealed, are part of the type."""
+        if self.run_id is None:
+            try:
+                self.run_id = _head_decoder.decode(line).run_id
+            except _REFUSALS:
+                return
+        names = tuple(sorted(self._event_names))
+        fields: list[Any] = [
+            ("run_id", Literal[self.run_id]),
+            ("event", Literal[names]),
+            ("timestamp", int | float),
+            ("task_id", str | None, None),
+            ("payload", _AnyObject | None, None),
+        ]
+        if self.chain.last is None:
+            fields.append(("log", None, None))  # a sealed line among unsealed ones doesn't fit, and is looked at
+        try:
+            self._fast = msgspec.json.Decoder(list[msgspec.defstruct("StreamHead", fields, gc=False)])  # type: ignore[misc]
+        except (UnicodeEncodeError, TypeError):  # a run id that UTF-8 has no form for
+            self._fast = None
+
+    # -- slow: line by line
+
+    def _read_slowly(self, lines: list[bytes], offset: int) -> Block:
+        block = Block([], [], self.records, offset, self.lines.read + 1, [], [])
+        sealed, known = self.chain.last is not None, len(self._event_names)
+        for line in lines:
+            self.lines.read += 1
+            self._read_line(line, offset, block)
+            offset += len(line)
+        if (self.chain.last is not None) != sealed or len(self._event_names) != known:
+            self._fast = None  # the next block's decoder knows of it
+        return block
+
+    def _read_line(self, line: bytes, offset: int, block: Block) -> None:
+        content = line.rstrip(b"\r\n")
+        if not content.strip(b" \t\r"):
+            self.lines.blank += 1
+            return
+        content = content.removeprefix(codec.BYTE_ORDER_MARK)
+        try:
+            head, log = _read_head(content)
+        except MalformedLineError as error:
+            self._read_pieces(line, offset, error, block)
+            return
+        if self._accept(head, log, line, content, offset, block):
+            self.lines.kept += 1
+        else:
+            self.lines.damaged += 1
+
+    def _read_pieces(self, line: bytes, offset: int, error: MalformedLineError, block: Block) -> None:
+        self.lines.damaged += 1
+        pieces = find_records(line)
+        if not pieces:
+            self._note("corrupt_line", f"the line is {error}", offset, len(line))
+            self.chain.note_damage()
+            return
+        rubbish = len(line.rstrip(b"\r\n")) - sum(piece.end - piece.start for piece in pieces)
+        self._note(
+            "glued_line",
+            f"{len(pieces)} whole record{'s' * (len(pieces) > 1)} on one line with {rubbish} bytes that are none",
+            offset,
+            len(line),
+        )
+        if rubbish:
+            self.chain.note_damage()
+        for piece in pieces:
+            text = line[piece.start : piece.end]
+            members = piece.members
+            head = Head(members["run_id"], members["event"], members["timestamp"], codec.task_id_text(members))
+            if self._accept(head, "log" in members, text, text, offset + piece.start, block):
+                self.lines.salvaged += 1
+
+    def _accept(self, head: Head, has_log: bool, line: bytes, content: bytes, offset: int, block: Block) -> bool:
+        """Judge a line of the right shape; put it into the block unless it can't be used."""
+        verdict = self._judge_chain(has_log, content, offset, len(line))
+        if verdict in ("digest_mismatch", "repeated"):
+            return False
+        if self.run_id is None:
+            self.run_id = head.run_id
+        elif head.run_id != self.run_id:
+            self._note("foreign_run", f"run_id is {head.run_id!r}, the stream's is {self.run_id!r}", offset, len(line))
+            return False
+        if not has_log and self.sealed:
+            self._note("unsealed_line", "a line without proof after lines that have one", offset, len(line))
+        if len(self._event_names) < _MAX_LEARNED_EVENTS:
+            self._event_names.add(head.event)
+        if head.event == "stream_repaired":
+            self._account_for_repair(line)
+        block.heads.append(head)
+        block.lines.append(line)
+        block.offsets.append(offset)  # type: ignore[union-attr]
+        block.line_numbers.append(self.lines.read)  # type: ignore[union-attr]
+        return True
+
+    def _judge_chain(self, has_log: bool, content: bytes, offset: int, length: int) -> str | None:
+        if not has_log:
+            self.chain.note_unsealed()
+            return None
+        proof = read_proof(content)
+        if proof is None or not proves_itself(content, proof):
+            why = "its proof has not the fixed shape" if proof is None else f"its digest is not {proof.xxh3}"
+            self._note("digest_mismatch", f"the line was changed after it was written: {why}", offset, length)
+            self.chain.note_damage()
+            return "digest_mismatch"
+        adopted = _adopted_prefix(content) if self.chain.last is None and self.chain.unsealed else None
+        if adopted is not None:
+            self.chain.adopt(adopted, offset, self.lines.read - 1, lambda: self._prefix_digest(offset))
+        verdict = self.chain.judge(Link(proof.seq, proof.xxh3), proof.prev)
+        if verdict is not None:
+            self._note(verdict.code, verdict.message, offset, length, proof.seq)
+            return verdict.code
+        return None
+
+    # -- notes, and the end
+
+    def _note(self, code: str, message: str, offset: int, length: int, seq: int | None = None) -> None:
+        self.verdicts[code] += 1
+        if self._max_findings is None or len(self.findings) < self._max_findings:
+            self.findings.append(
+                Finding(
+                    code=code,
+                    severity=VERDICTS[code],
+                    message=message,
+                    file=str(self.path),
+                    line=self.lines.read or None,
+                    offset=offset,
+                    length=length,
+                    seq=seq,
+                )
+            )
+
+    def _account_for_repair(self, line: bytes) -> None:
+        """A repair says which numbers it removed; what it accounts for is no finding (stream format, "Reading")."""
+        event = codec.decode(line)
+        if not isinstance(event, StreamRepaired):
+            return
+        accounted = self.chain.accounted_for(event.payload)
+        kept = [f for f in self.findings if not (f.code in ("gap", "chain_break") and f.seq in accounted)]
+        for code in [f.code for f in self.findings if f not in kept]:
+            self.verdicts[code] -= 1
+            if not self.verdicts[code]:
+                del self.verdicts[code]
+        self.findings = kept
+
+    def _pass_over_line(self, offset: int) -> Block:
+        self.lines.read += 1
+        self.lines.damaged += 1
+        length = self._reader.oversize_bytes
+        self._note("corrupt_line", f"the line is longer than {MAX_LINE_BYTES} bytes", offset, length)
+        self.chain.note_damage()
+        return Block([], [], self.records, offset, self.lines.read)
+
+    def _finish(self) -> None:
+        reader = self._reader
+        if reader.torn_bytes and self._whole_stream:
+            self.tail = Tail(torn_bytes=reader.torn_bytes, offset=reader.torn_offset)
+            what = "NUL bytes" if not reader.torn_sample.strip(b"\0") else "bytes"
+            self.lines.read += 1  # for the finding's line number only
+            self._note("torn_tail", f"the last {reader.torn_bytes} {what} have no newline: a write was cut off",
+                       reader.torn_offset, reader.torn_bytes)  # fmt: skip
+            self.lines.read -= 1
+        if self._whole_stream:
+            self._check_mark()
+            if self.records and not self.sealed:
+                self._note("unsealed", "the lines carry no proof: AgentCompass's own", 0, self.bytes)
+
+    def _check_mark(self) -> None:
+        """The stream must hold what was once on stable storage, and end that part with the very same line."""
+        mark = self.mark
+        if mark is None:
+            return
+        if self.bytes < mark.bytes:
+            message = f"{mark.bytes} bytes up to seq {mark.seq} were on stable storage, {self.bytes} are left"
+            self._note("lost_acknowledged", message, self.bytes, mark.bytes - self.bytes, mark.seq)
+            return
+        line = _line_ending_at(self._fd, mark.bytes)
+        proof = read_proof(line)
+        if proof is None or (proof.seq, proof.xxh3) != (mark.seq, mark.xxh3) or not proves_itself(line, proof):
+            message = f"the line that ends at byte {mark.bytes} is not the one with seq {mark.seq} that was there"
+            self._note("lost_acknowledged", message, mark.bytes - len(line), len(line), mark.seq)
+
+    def _prefix_digest(self, length: int) -> str:
+        from .digest import file_digest
+
+        return file_digest(self._fd, length)
+
+
+def _read_head(content: bytes) -> tuple[Head, bool]:
+    """The head of one line and whether the line has a `log`. Raises MalformedLineError."""
+    try:
+        codec.decode_text(content)
+        head = _head_decoder.decode(content)
+        return Head(head.run_id, head.event, head.timestamp, head.task_id), head.log is not UNSET
+    except _REFUSALS:
+        members = codec.parse_object(content)
+    codec.check_shape(members)
+    head = Head(members["run_id"], members["event"], members["timestamp"], codec.task_id_text(members))
+    return head, "log" in members
+
+
+def _adopted_prefix(content: bytes) -> dict[str, Any] | None:
+    log = codec.parse_object(content).get("log")
+    adopted = log.get("adopted") if isinstance(log, dict) else None
+    return adopted if isinstance(adopted, dict) else None
+
+
+def _line_ending_at(fd: int, end: int) -> bytes:
+    """The whole line whose newline is the byte before `end`, read backwards in growing steps."""
+    step = 64 * 1024
+    while True:
+        start = max(0, end - step)
+        data = os.pread(fd, end - start, start)
+        newline = data.rfind(b"\n", 0, len(data) - 1) + 1
+        if newline or start == 0:
+            return data[newline:] if data.endswith(b"\n") else b""
+        if step > MAX_LINE_BYTES:
+            return b""
+        step *= 4
+
+
+def require_stream(run_dir: Path) -> Path:
+    """The stream of a run directory. Raises InputError if there is none."""
+    path = run_dir / STREAM_NAME
+    if not path.exists():
+        raise InputError(f"{path}: there is no stream", path)
+    return path
