@@ -38,7 +38,8 @@ demo: $(VENV)/.installed ## replay a killed run, verify the recorded history, an
 	@set -eu; \
 	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	say() { printf '\n# %s\n' "$$*"; }; \
-	run() { printf '$$ compass-es'; printf ' %s' "$$@"; printf '\n'; $(BIN)/compass-es "$$@"; }; \
+	run() { printf '$$ compass-es'; for word; do case $$word in *' '*) printf ' "%s"' "$$word";; *) printf ' %s' "$$word";; esac; done; \
+		printf '\n'; $(BIN)/compass-es "$$@"; }; \
 	say 'A run that was killed: its progress.json is gone, the stream is still there.'; \
 	cp -R $(KILLED) "$$folder/"; rm "$$folder/r_kill_mid/progress.json"; \
 	run replay "$$folder/r_kill_mid"; \
