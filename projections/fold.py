@@ -1,0 +1,69 @@
+"""The fold: run a projection over a stream.
+
+A projection is a module with `initial`, `apply` and `render` (see `Projection`). One that must be fast over millions of
+records also has `apply_block`, which takes a batch of them at once; `apply` is then that with a batch of one, so that
+there is a single implementation.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+
+from msgspec import Struct
+
+from eventstore import codec
+from eventstore.events import Json, event_name
+from eventstore.records import Block, Head, Recorded
+
+S = TypeVar("S")
+
+
+class Base(Struct, frozen=True):
+    """What stored files add to a stream: parsed `progress.json` and `run_info.json`, or None where there is none.
+
+    `moment` asks for the state at an earlier moment: then what the files say of the run's end and of its plans is
+    left aside, because it may come from later.
+    """
+
+    progress: Json | None = None
+    run_info: Json | None = None
+    moment: bool = False
+
+
+class Projection(Protocol[S]):
+    """A module with these three functions is a projection. `apply` may reuse its own state and touches nothing else."""
+
+    def initial(self, base: Base) -> S: ...
+    def apply(self, state: S, record: Recorded, /) -> S: ...
+    def render(self, state: S, /) -> bytes: ...
+
+
+@runtime_checkable
+class BlockStream(Protocol):
+    """A stream that can be had in batches; `eventstore.scan.Scan` is one."""
+
+    def blocks(self) -> Iterable[Block]: ...
+
+
+def fold(projection: Any, stream: Iterable[Recorded] | BlockStream, base: Base | None = None) -> Any:
+    """The state of `projection` after all records of `stream`."""
+    state = projection.initial(base or Base())
+    apply_block = getattr(projection, "apply_block", None)
+    if apply_block is None:
+        for record in cast("Iterable[Recorded]", stream):
+            state = projection.apply(state, record)
+        return state
+    for block in blocks_of(stream):
+        apply_block(state, block)
+    return state
+
+
+def blocks_of(stream: Iterable[Recorded] | BlockStream) -> Iterable[Block]:
+    """The stream in batches: as it offers them, else one record each."""
+    return stream.blocks() if isinstance(stream, BlockStream) else map(block_of, stream)
+
+
+def block_of(record: Recorded) -> Block:
+    """A batch of one. An event that was never a line is encoded, so that all projections see the same thing."""
+    event = record.event
+    head = Head(event.run_id, event_name(event), event.timestamp, event.task_id)
+    return Block([head], [record.line or codec.encode(event)], record.seq, record.offset, record.line_number)

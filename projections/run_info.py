@@ -1,0 +1,200 @@
+"""`run_info.json`: status, end, error, plans and provenance, with the stored file as its base.
+
+AgentCompass writes some facts to the file before, or instead of, the stream; so on a stream that it wrote, what is
+stored stays unless the stream proves more, and an analysis-only stream changes nothing. On a stream of our own the
+stream is the truth and the file can be rebuilt from it alone (specification, "run_info.json"; docs/replay.md).
+"""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from eventstore import codec
+from eventstore.events import Json
+from eventstore.records import Block, Head, Recorded
+from eventstore.redact import redact_text
+
+from . import plans
+from .fold import Base, block_of
+from .progress import IDENTITY
+
+SCHEMA_VERSION = "agentcompass.run_info.v3"
+_END = ("status", "finished_at", "error")
+_LATER = (*_END, "metric_artifacts", "resolved_execution_plans")
+_WANTED = frozenset({"execution_plan_resolved", "run_started", "run_finished", "metric_artifacts_written", "reuse_loaded"})
+
+
+class State(Struct):
+    """`started` and `ended` are members of the run's first `run_started` and its last `run_finished`.
+
+    `evaluates` tells that the stream has something only an evaluation has; `analyzes`, that it has the phase that only
+    a re-analysis has.
+    """
+
+    stored: Json | None
+    moment: bool
+    plans: plans.State
+    run_id: str | None = None
+    first_timestamp: float | None = None
+    started: Json | None = None
+    ended: Json | None = None
+    metric_artifacts: Json | None = None
+    evaluates: bool = False
+    analyzes: bool = False
+    sealed: bool = False
+
+
+def initial(base: Base) -> State:
+    """The stored file as the base; for an earlier moment, without what may have come later."""
+    stored = base.run_info
+    if stored is not None and base.moment:
+        stored = {name: value for name, value in stored.items() if name not in _LATER}
+    return State(stored=stored, moment=base.moment, plans=plans.initial(base))
+
+
+def apply(state: State, record: Recorded, /) -> State:
+    """Fold one record."""
+    return apply_block(state, block_of(record))
+
+
+def apply_block(state: State, block: Block, /) -> State:
+    """Fold a batch of records; only a few kinds of event matter here."""
+    if state.run_id is None:
+        state.run_id = block.heads[0].run_id
+        state.first_timestamp = block.heads[0].timestamp
+    if not state.evaluates:
+        _tell_kind(state, block)
+    for head, line in zip(block.heads, block.lines, strict=True):
+        if head.event in _WANTED:
+            _apply_wanted(state, head, line)
+    return state
+
+
+def _apply_wanted(state: State, head: Head, line: bytes) -> None:
+    if head.event == "execution_plan_resolved":
+        if head.task_id:
+            plans.note_plan(state.plans, head.task_id, line)
+        return
+    event = codec.decode_accepted(line, head)
+    members = codec.envelope_members(event)
+    if head.event == "run_started":
+        state.started = state.started or members
+        state.sealed = state.sealed or event.log is not UNSET
+        state.ended = None  # a run that was opened again goes on
+    elif head.event == "run_finished":
+        state.ended = members
+    elif head.event == "metric_artifacts_written":
+        state.metric_artifacts = newest_artifacts(state.metric_artifacts, members["payload"])
+
+
+def _tell_kind(state: State, block: Block) -> None:
+    for head, line in zip(block.heads, block.lines, strict=True):
+        if head.event in ("reuse_loaded", "attempt_started", "attempt_finished", "execution_plan_resolved"):
+            state.evaluates = True
+            return
+        if head.event == "phase_changed" and b'"analyze"' in line:
+            state.analyzes = True
+
+
+def is_analysis_only(state: State) -> bool:
+    """Whether the stream is one that `agentcompass analysis` wrote: it describes no evaluation."""
+    return state.analyzes and not state.evaluates
+
+
+def record(state: State) -> Json | None:
+    """The object that run_info.json should hold; None where neither a file nor a stream says anything."""
+    stored = state.stored
+    if state.run_id is None or is_analysis_only(state):
+        return stored
+    info: Json = dict(stored) if stored is not None else {"schema_version": SCHEMA_VERSION}
+    _fill_in_start(info, state)
+    _set_end(info, state)
+    _join_plans(info, state)
+    artifacts = newest_artifacts(info.get("metric_artifacts"), state.metric_artifacts)
+    if artifacts is not None:
+        info["metric_artifacts"] = artifacts
+    return info
+
+
+def render(state: State, /) -> bytes:
+    """run_info.json as bytes: keys sorted, as AgentCompass writes it. Empty where there is nothing to say."""
+    info = record(state)
+    return b"" if info is None else codec.dump_pretty(info, sort_keys=True)
+
+
+def _fill_in_start(info: Json, state: State) -> None:
+    """What is missing from the file and known from `run_started`; nothing that is stored is replaced."""
+    payload: Json = (state.started or {}).get("payload") or {}
+    info.setdefault("run_id", state.run_id)
+    if "started_at" not in info and state.first_timestamp is not None:
+        info["started_at"] = payload.get("started_at") or iso_time(state.first_timestamp, UTC)
+    if "request" not in info and state.started is not None:
+        ids = {name: {"id": payload[name]} for name in IDENTITY if payload.get(name)}
+        info["request"] = payload.get("request") or ids
+    if "reused_from" not in info and payload.get("reused_from"):
+        info["reused_from"] = payload["reused_from"]
+
+
+def _set_end(info: Json, state: State) -> None:
+    ended = state.ended
+    if ended is None:
+        if state.sealed:
+            for name in _END:
+                info.pop(name, None)
+        return
+    status = str(ended.get("status") or "completed")
+    agrees = info.get("status") == status
+    info["status"] = status
+    if not agrees or "finished_at" not in info:
+        info["finished_at"] = iso_time(ended["timestamp"], _offset_of(info.get("started_at")))
+    error = ended["payload"].get("error")
+    if error and not (agrees and "error" in info):
+        info["error"] = redact_text(str(error))
+    elif not agrees and not error:
+        info.pop("error", None)
+
+
+def _join_plans(info: Json, state: State) -> None:
+    """Stored plans and those of the stream, attempt by attempt; ours win on our own streams, else the stored ones."""
+    stored = info.get("resolved_execution_plans")
+    joined: Json = {}
+    sources = [stored if isinstance(stored, dict) else {}, plans.resolved(state.plans)]
+    for source in sources if state.sealed else reversed(sources):
+        for task_id, entry in source.items():
+            attempts = entry.get("attempts") if isinstance(entry, dict) else None
+            if isinstance(attempts, dict):
+                joined.setdefault(task_id, {"attempts": {}})["attempts"].update(attempts)
+            else:
+                joined[task_id] = entry
+    if joined:
+        info["resolved_execution_plans"] = joined
+
+
+def newest_artifacts(one: Any, other: Any) -> Json | None:
+    """Of two `metric_artifacts` records the one generated later (specification, "metric_artifacts Structure")."""
+    known = [entry for entry in (one, other) if isinstance(entry, dict) and entry]
+    return max(known, key=lambda entry: _moment(entry.get("generated_at")), default=None)
+
+
+def _moment(text: Any) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError):
+        return float("-inf")
+
+
+def iso_time(timestamp: float, zone: tzinfo) -> str | None:
+    """Time-zone-aware ISO 8601 to the second, as run_info.json has it; None for what is no moment in time."""
+    try:
+        return datetime.fromtimestamp(timestamp, zone).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _offset_of(started_at: Any) -> tzinfo:
+    """The zone that the run's own times are written in."""
+    try:
+        return datetime.fromisoformat(started_at).tzinfo or UTC
+    except (TypeError, ValueError):
+        return UTC
