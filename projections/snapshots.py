@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from eventstore import codec
 from eventstore.events import Json
 from eventstore.records import Block, Recorded
 
@@ -75,14 +76,15 @@ def snapshots(state: State) -> Snapshots:
     """Render both states."""
     events = state.progress.counts.events
     info = run_info.record(state.run_info)
+    progress_members = progress.snapshot(state.progress) if events else None
     return Snapshots(
         run_id=state.progress.run_id,
         events=events,
-        progress=progress.snapshot(state.progress) if events else None,
+        progress=progress_members,
         run_info=info,
         analysis_only=run_info.is_analysis_only(state.run_info),
-        rendered_progress=progress.render(state.progress) if events else b"",
-        rendered_run_info=run_info.render(state.run_info),
+        rendered_progress=b"" if progress_members is None else codec.dump_pretty(progress_members, sort_keys=False),
+        rendered_run_info=b"" if info is None else codec.dump_pretty(info, sort_keys=True),
     )
 
 

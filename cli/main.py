@@ -1,0 +1,80 @@
+"""`compass-es`: one file per command, loaded when it is called, so that starting costs little."""
+
+import importlib
+import sys
+from importlib import metadata
+from typing import Any
+
+import click
+
+from eventstore.errors import CompassError, UsageError
+
+from . import output
+
+COMMANDS = {
+    "replay": "fold a run's stream and rebuild its snapshots",
+    "verify": "check run directories for contradictions and damage",
+    "runs": "list runs, one row each",
+    "show": "status page of one run",
+    "query": "answer SQL over runs",
+}
+"""Each command is `command` in the module of its name; the help here spares loading it."""
+
+
+class Commands(click.Group):
+    """A group that knows its commands by name and loads each only when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"cli.{name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"compass-es {metadata.version('compass-es')}")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, callback=_print_version, expose_value=False, is_eager=True, help="Show it.")
+def commands() -> None:
+    """Records of agent-evaluation runs: replay, verify, repair and query them.
+
+    PATH is a run directory (it holds run_info.json or progress.jsonl) or any folder above run directories.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every error ends here, in words and with the exit code that docs/cli.md lists."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in arguments
+    try:
+        result: Any = commands.main(arguments, prog_name="compass-es", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        raise SystemExit(output.USAGE) from None
+    except click.UsageError as error:
+        if not as_json:
+            error.show()
+            raise SystemExit(output.USAGE) from None
+        output.fail(UsageError(error.format_message()), as_json)
+    except click.ClickException as error:
+        output.fail(CompassError(error.format_message()), as_json)
+    except CompassError as error:
+        output.fail(error, as_json)
+    except (KeyboardInterrupt, click.Abort):
+        output.say("interrupted")
+        raise SystemExit(output.INTERRUPTED) from None
+    except BrokenPipeError:
+        output.quit_quietly()
+    raise SystemExit(result if isinstance(result, int) else output.OK)

@@ -1,0 +1,128 @@
+"""What every command shares: clean text, JSON on stdout, words on stderr, tables, and errors to exit codes."""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from eventstore import errors
+
+OK, FOUND, USAGE, UNUSABLE, INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_CODES: dict[type[errors.CompassError], int] = {
+    errors.UsageError: USAGE,
+    errors.QueryError: USAGE,
+    errors.InputError: UNUSABLE,
+    errors.OutputError: UNUSABLE,
+    errors.CompassError: FOUND,
+}
+"""The one place that maps a class of error to an exit code; the nearest class in the error's ancestry counts."""
+
+_BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def clean(text: object, limit: int | None = None) -> str:
+    """Text from a record, safe for a terminal: control, escape and direction characters become visible escapes."""
+    whole = str(text)
+    cut = whole if limit is None or len(whole) <= limit else whole[: limit - 1] + "…"
+    if cut.isprintable() and cut.isascii():
+        return cut
+    return "".join(character if _is_harmless(character) else _escape(character) for character in cut)
+
+
+def _is_harmless(character: str) -> bool:
+    return character == " " or (character.isprintable() and character not in _BIDIRECTIONAL)
+
+
+def _escape(character: str) -> str:
+    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
+    code = ord(character)
+    return named or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}")
+
+
+def say(text: str) -> None:
+    """Words for people, on stderr."""
+    click.echo(text, err=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout: pure ASCII, so that nothing in it can steer a terminal; NaN and infinities null."""
+    click.echo(json.dumps(plain(value), indent=2))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: structs as objects, numbers that JSON has no form for as null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(member) for member in value]
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, str | int | bool | None):
+        return value
+    return str(value)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+    """A table on stdout: as wide as the terminal, or unbounded and plain when piped."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    console().print(table)
+
+
+def _cell(value: Any) -> Any:
+    from rich.text import Text
+
+    return Text("" if value is None else clean(value))
+
+
+def console() -> Any:
+    """The terminal, or a pipe as a very wide page without colour. NO_COLOR is respected by the library itself."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, emoji=False, markup=False)
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time for people, `1h 02m` or `4.2s`."""
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    if abs(seconds) < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(abs(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
+    return f"-{text}" if seconds < 0 else text
+
+
+def fail(error: errors.CompassError, as_json: bool) -> NoReturn:
+    """Tell an error, as JSON on stdout where that was asked for, and leave with its exit code."""
+    if as_json:
+        print_json({"error": {"kind": error.kind, "message": error.message, "path": error.path}})
+    else:
+        say(f"compass-es: {clean(error.message)}")
+    code = next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+    raise SystemExit(code)
+
+
+def quit_quietly() -> NoReturn:
+    """The reader of a pipe has gone: say nothing, and let nothing be said at interpreter exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(141)
+
+
+def clean_json(value: Any) -> str:
+    """A JSON document for a terminal."""
+    return json.dumps(plain(value), indent=2)

@@ -1,0 +1,141 @@
+"""Run directories: finding them below a folder, and reading the small JSON files that they hold.
+
+A run directory holds `run_info.json` or `progress.jsonl`. Nothing in one is trusted as a path.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from . import codec
+from .errors import InputError, MalformedLineError
+from .reading import open_regular
+from .scan import STREAM_NAME
+
+RUN_INFO_NAME = "run_info.json"
+PROGRESS_NAME = "progress.json"
+PARAMS_NAME = "params.json"
+RUN_LOG_NAME = "run.log"
+MAX_JSON_BYTES = 1024 * 1024 * 1024
+
+
+class RunDir(Struct, frozen=True):
+    """A run directory and its `run_key`: its path relative to the folder that was searched, with `/`."""
+
+    path: Path
+    run_key: str
+
+
+class StoredFile(Struct, frozen=True):
+    """A small JSON file as it stands: the object in it, or None and the problem in words. Both None: no such file."""
+
+    path: Path
+    members: dict[str, Any] | None = None
+    problem: str | None = None
+
+
+def is_run_dir(path: Path) -> bool:
+    """Whether a folder is a run directory."""
+    return any(os.path.lexists(path / name) for name in (RUN_INFO_NAME, STREAM_NAME))
+
+
+def open_run(path: str | os.PathLike[str]) -> Path:
+    """The run directory that `path` names. Raises InputError, in words, if it is none."""
+    run_dir = Path(path)
+    if not run_dir.exists():
+        raise InputError(f"{run_dir}: there is no such folder", run_dir)
+    if not run_dir.is_dir():
+        raise InputError(f"{run_dir}: is a file, and a run is a folder", run_dir)
+    if not is_run_dir(run_dir):
+        _check_readable(run_dir)
+        raise InputError(f"{run_dir}: is no run directory: it has neither {RUN_INFO_NAME} nor {STREAM_NAME}", run_dir)
+    return run_dir
+
+
+def find_runs(
+    root: str | os.PathLike[str], on_problem: Callable[[str, str], None] | None = None
+) -> Iterator[RunDir]:
+    """All run directories at or below `root`, in the order of their paths; a run inside a run is not looked for.
+
+    Folders that can't be read, and link loops, are told to `on_problem(path, words)` and passed over. Raises
+    InputError if `root` itself can't be read.
+    """
+    root = Path(root)
+    if not root.exists():
+        raise InputError(f"{root}: there is no such folder", root)
+    if not root.is_dir():
+        raise InputError(f"{root}: is a file; a run directory or a folder above some is needed", root)
+    if is_run_dir(root):
+        yield RunDir(root, root.resolve().name or ".")
+        return
+    _check_readable(root)
+    yield from _walk(root, root, frozenset(), on_problem or (lambda path, words: None))
+
+
+def _walk(
+    root: Path, folder: Path, above: frozenset[tuple[int, int]], on_problem: Callable[[str, str], None]
+) -> Iterator[RunDir]:
+    try:
+        status = folder.stat()
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    except OSError as error:
+        on_problem(str(folder), f"can't be read: {error.strerror}")
+        return
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        on_problem(str(folder), "is a link to a folder above it")
+        return
+    for name in names:
+        path = folder / name
+        if is_run_dir(path):
+            yield RunDir(path, path.relative_to(root).as_posix())
+        else:
+            yield from _walk(root, path, above | {here}, on_problem)
+
+
+def _check_readable(folder: Path) -> None:
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        raise InputError(f"{folder}: can't be read: {error.strerror}", folder) from None
+
+
+def read_json_file(path: Path) -> StoredFile:
+    """The JSON object in a small file; whatever is wrong with it becomes words, never an exception."""
+    if not os.path.lexists(path):
+        return StoredFile(path)
+    try:
+        fd = open_regular(path)
+    except InputError as error:
+        return StoredFile(path, problem=error.message.removeprefix(f"{path}: "))
+    try:
+        size = os.fstat(fd).st_size
+        if size > MAX_JSON_BYTES:
+            return StoredFile(path, problem=f"is {size} bytes long, too long to be read")
+        content = _read_all(fd, size)
+    except OSError as error:
+        return StoredFile(path, problem=f"can't be read: {error.strerror}")
+    finally:
+        os.close(fd)
+    return parse_json_file(path, content)
+
+
+def parse_json_file(path: Path, content: bytes) -> StoredFile:
+    """As `read_json_file`, from bytes already read."""
+    if not content.strip(b" \t\r\n\0"):
+        return StoredFile(path, problem="is empty" if not content.strip() else f"is {len(content)} NUL bytes")
+    try:
+        return StoredFile(path, members=codec.parse_object(content))
+    except MalformedLineError as error:
+        return StoredFile(path, problem=f"is {error}".replace("of the line", "of the file"))
+
+
+def _read_all(fd: int, size: int) -> bytes:
+    parts, offset = [], 0
+    while data := os.pread(fd, max(1, min(size - offset + 1, 1 << 24)), offset):
+        parts.append(data)
+        offset += len(data)
+    return b"".join(parts)

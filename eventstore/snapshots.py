@@ -1,0 +1,83 @@
+"""Small files that are replaced whole: a reader sees the old content or the new, never half of one."""
+
+import os
+import secrets
+from pathlib import Path
+
+from .errors import OutputError
+
+TEMPORARY_PREFIX = ".tmp."
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
+    """Replace `path` by rename; its mode stays. `durable` syncs the file, then the folder.
+
+    Raises OutputError, and leaves what was there, if that can't be done.
+    """
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}.{secrets.token_hex(8)}")
+    try:
+        mode = path.stat().st_mode & 0o7777 if path.exists() else 0o644
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            write_all(fd, content)
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+        if durable:
+            sync_folder(path.parent)  # without it the rename itself can be lost
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: can't be written: {error.strerror}", path) from None
+
+
+def write_all(fd: int, content: bytes | memoryview) -> None:
+    """Write all of it; a short write is continued."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def back_up(path: Path, word: str) -> Path | None:
+    """Give the present content of `path` a second, unique name beside it (`<name>.<word>-<n>`), or None without one.
+
+    A hard link where the file system has them, else a synced copy: the original is never touched.
+    """
+    if not path.exists():
+        return None
+    number = 1
+    while True:
+        backup = path.with_name(f"{path.name}.{word}-{number}")
+        try:
+            _link_or_copy(path, backup)
+            return backup
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise OutputError(f"{backup}: can't be made: {error.strerror}", backup) from None
+
+
+def _link_or_copy(path: Path, backup: Path) -> None:
+    try:
+        os.link(path, backup)
+    except FileExistsError:
+        raise
+    except OSError:
+        fd = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, path.read_bytes())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable. A file system that can't sync folders is left alone."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
