@@ -14,8 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def moment_options(command: F) -> F:
     """The two options, for a command that can look at an earlier moment."""
-    at_time = click.option("--at-time", metavar="T", help="State up to the last event at or before T (ISO 8601 or Unix).")
-    at_event = click.option("--at-event", metavar="N", type=click.IntRange(min=0), help="State after the first N events.")
+    at_time = click.option("--at-time", metavar="T", help="State up to the last event at or before T (ISO 8601, Unix).")
+    at_event = click.option("--at-event", metavar="N", type=click.IntRange(min=0), help="State after N events.")
     return at_event(at_time(command))
 
 

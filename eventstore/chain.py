@@ -41,7 +41,6 @@ class Chain:
         self.unsealed = 0
         self._damaged = 0
         self._missing: list[tuple[int, int]] = []
-        self._jumps: list[tuple[int, int]] = []
         self._start: Link | None = None
 
     def note_damage(self) -> None:
@@ -85,7 +84,6 @@ class Chain:
         if skipped == 0:
             if prev == last.xxh3 or self._damaged:
                 return None
-            self._jumps.append((link.seq, link.seq))
             return ChainVerdict("chain_break", f"it was written after a line with digest {prev}, not {last.xxh3}")
         if skipped > 0:
             self._missing.append((last.seq + 1, link.seq - 1))
@@ -109,4 +107,5 @@ class Chain:
         """
         removed = repair.get("removed")
         parts = removed if isinstance(removed, list) else []
-        return {part["resumes_seq"] for part in parts if isinstance(part, dict) and isinstance(part.get("resumes_seq"), int)}
+        resumes = (part.get("resumes_seq") for part in parts if isinstance(part, dict))
+        return {seq for seq in resumes if isinstance(seq, int)}

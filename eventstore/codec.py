@@ -25,6 +25,7 @@ _EVENT_KEY = re.compile(rb'"event"\s*:\s*"([^"\\]+)"')
 
 _decoder: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _encoder = msgspec.json.Encoder()
+_TAGS = {kind: f',"event":"{name}"'.encode() for name, kind in KNOWN_EVENTS.items()}
 # What msgspec raises for input; a RecursionError is a line nested too deeply for it.
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -195,7 +196,7 @@ def _in_order(event: Fact, line: bytes) -> bytes:
     """msgspec writes the tag first; the specification has `run_id` first. Both heads have the same length."""
     if not math.isfinite(event.timestamp) or (b"null" in line and _holds_non_finite(event.payload)):
         raise _NeedsSlowPath
-    head = b'{"run_id":' + _encoder.encode(event.run_id) + b',"event":"' + event.__struct_config__.tag.encode() + b'"'
+    head = b'{"run_id":' + _encoder.encode(event.run_id) + _TAGS[type(event)]
     return head + line[len(head) :]
 
 

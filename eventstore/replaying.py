@@ -28,7 +28,7 @@ READABLE_SCHEMAS = ("agentcompass.run_info.v3",)
 
 
 class Moment(Struct, frozen=True):
-    """A point in a stream: after the first `events` accepted records, or up to the last one at or before `timestamp`."""
+    """A point in a stream: after the first `events` records, or up to the last one at or before `timestamp`."""
 
     events: int | None = None
     timestamp: float | None = None

@@ -387,8 +387,8 @@ def _read_head(content: bytes) -> tuple[Head, bool]:
     """The head of one line and whether the line has a `log`. Raises MalformedLineError."""
     try:
         codec.decode_text(content)
-        head = _head_decoder.decode(content)
-        return Head(head.run_id, head.event, head.timestamp, head.task_id), head.log is not UNSET
+        checked = _head_decoder.decode(content)
+        return Head(checked.run_id, checked.event, checked.timestamp, checked.task_id), checked.log is not UNSET
     except _REFUSALS:
         members = codec.parse_object(content)
     codec.check_shape(members)

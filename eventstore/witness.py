@@ -65,7 +65,7 @@ def render_writer(writer: dict[str, Any]) -> bytes:
 def render_slot(mark: Mark) -> bytes:
     """One slot of the lock file."""
     body = '{"seq":%d,"bytes":%d,"xxh3":"%s"' % (mark.seq, mark.bytes, mark.xxh3)  # noqa: UP031
-    return f'{body},"check":"{xxh3_64_hexdigest(body)}"}}'.encode().ljust(SLOT_BYTES - 1) + b"\n"
+    return f'{body},"check":"{xxh3_64_hexdigest(body.encode())}"}}'.encode().ljust(SLOT_BYTES - 1) + b"\n"
 
 
 def slot_offset(turn: int) -> int:

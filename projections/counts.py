@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from eventstore import codec
+from eventstore.errors import MalformedLineError
 from eventstore.events import ADMINISTRATIVE_EVENTS, Json
 from eventstore.records import Block, Head, Recorded
 
@@ -205,7 +206,7 @@ UNCOUNTED = frozenset({"execution_plan_resolved", "attempt_retry"}) | ADMINISTRA
 def _members(line: bytes) -> Json:
     try:
         return codec.parse_object(line)
-    except codec.MalformedLineError:
+    except MalformedLineError:
         return {}
 
 
@@ -225,7 +226,7 @@ def _count(members: Json, name: str) -> int:
 
 
 def active_tasks(state: State) -> dict[str, Json]:
-    """The `active_tasks` object of progress.json: category, phase, attempt, updated_at, and details once a phase came."""
+    """The `active_tasks` object of progress.json: category, phase, attempt, updated_at; details once a phase came."""
     return {task_id: _entry(line) for task_id, line in state.active.items()}
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from eventstore import codec
+from eventstore.errors import MalformedLineError
 from eventstore.events import Json
 from eventstore.records import Block, Recorded
 from eventstore.redact import redact_keys
@@ -66,7 +67,7 @@ def _read_plan(line: bytes) -> tuple[str | None, bytes]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             members = codec.parse_object(line)
-        except codec.MalformedLineError:
+        except MalformedLineError:
             return None, b"{}"
     attempt: Any = members.get("attempt")
     return None if attempt is None else str(attempt), codec.dump_compact(members.get("payload") or {})

@@ -22,7 +22,7 @@ from .progress import IDENTITY
 SCHEMA_VERSION = "agentcompass.run_info.v3"
 _END = ("status", "finished_at", "error")
 _LATER = (*_END, "metric_artifacts", "resolved_execution_plans")
-_WANTED = frozenset({"execution_plan_resolved", "run_started", "run_finished", "metric_artifacts_written", "reuse_loaded"})
+_WANTED = frozenset({"execution_plan_resolved", "run_started", "run_finished", "metric_artifacts_written"})
 
 
 class State(Struct):
