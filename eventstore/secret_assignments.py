@@ -1,0 +1,257 @@
+"""Secrets that a name announces: `API_KEY=…`, `--token …`, `"password": "…"`, `Authorization: Bearer …`.
+
+One rule reads assignments in whatever notation they come: environment files, command lines, JSON (also escaped inside
+other JSON), Python's repr of a dict, keyword arguments, headers, YAML, query strings. A name is found by the word it
+ends with; `secret_names` decides. What stands there instead of a secret (None, `${VARIABLE}`, `<your key>`, a call, the
+mask itself) is left alone. Every scan goes on behind what it took, so time is linear in the text. Pure.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from eventstore.secret_names import CONTAINER_NAMES, is_secret_name, name_words
+from eventstore.secret_shapes import is_mixed
+
+Span = tuple[str, int, int]
+"""Kind, start, end."""
+
+_SEPARATOR = (
+    r"(?P<close>\\{0,3}[\"'`]\]?)?"
+    r"(?P<separator>"
+    r"[ \t]{0,4}:[ \t]{0,4}(?:optional\[)?(?:str|secretstr|string)\]?(?:[ \t]?\|[ \t]?none)?[ \t]{0,4}=(?!=)[ \t]{0,4}"
+    r"|[ \t]{0,8}(?::=|=>|=(?!=)|:(?!:))[ \t]{0,8}|[ \t]{1,8})"
+)
+_NAMES = tuple(
+    (needle, re.compile(rf"{word}{_SEPARATOR}"))
+    for needle, word in (
+        ("key", "key(?: provided)?"),
+        ("token", "token"),
+        ("secret", "secret"),
+        ("passw", "passw(?:or)?d"),
+        ("passphrase", "passphrase"),
+        ("pwd", "pwd"),
+        ("authorization", "authorization"),
+        ("cookie", "cookie"),
+        ("credential", "credentials?"),
+        ("jwt", "jwt"),
+        ("aksk", "aksk"),
+    )
+)
+NAME_NEEDLES = tuple(needle for needle, _ in _NAMES)
+
+_NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789_.-"
+_LONGEST_NAME = 64
+
+_OPENING = re.compile(r"(?:[bBfFrRuU]{1,2}(?=[\"']))?(\\{0,3})([\"'`])")
+_QUOTED = {
+    '"': re.compile(r'(?:[^"\\\n]|\\.)*+'),
+    "'": re.compile(r"(?:[^'\\\n]|\\.)*+"),
+    "`": re.compile(r"[^`\n]*+"),
+}
+_BARE = re.compile(r"[^\s\"'`,;&<>(){}\[\]\\]+")
+_BARE_WIDE = re.compile(r"[^\s\"'`;\\]+")
+_BARE_IN_URL = re.compile(r"[^\s\"'`,;&#<>(){}\[\]\\]+")
+_REST_OF_LINE = re.compile(r"[^\r\n\"'<>\\]+")
+_REFERENCE = re.compile(
+    r"\$\{[^}\s]{0,80}\}|\$\(|\$[A-Z_][A-Z0-9_]*\b|<[^<>\s]{0,80}>|\{{1,3}[^{}\n]{0,80}\}|%\([^)\s]{0,80}\)s|%[sr]\b"
+)
+_SCHEME = re.compile(
+    r"(?:bearer|basic|token|apikey|api-key|digest|negotiate|ntlm|jwt|aws4-hmac-sha256)[ \t]{1,4}", re.IGNORECASE
+)
+
+_PLACEHOLDER = re.compile(
+    r"\*+|\.{3,}|…|-|x{3,}|\$\{[^}]*\}|\$[A-Z_][A-Z0-9_]*|<[^>]*>|\{+[^{}]*\}+|%\([^)]*\)s|%[sr]"
+    r"|[\[<(]?(?:none|null|nil|undefined|true|false|yes|no|unset|redacted|masked|hidden|removed|omitted|empty|required"
+    r"|optional|missing|str|string|bytes|int|bool|any|secretstr|optional\[str\])[\])>]?",
+    re.IGNORECASE,
+)
+_PROSE = frozenset(
+    {
+        "a", "an", "and", "are", "at", "by", "can", "cannot", "could", "does", "expired", "failed", "for",
+        "from", "has", "have", "header", "headers", "if", "in", "incorrect", "invalid", "is", "it", "length",
+        "limit", "mismatch", "must", "not", "of", "on", "only", "or", "provided", "received", "rejected",
+        "should", "that", "the", "this", "to", "unknown", "used", "was", "were", "with", "wrong",
+    }
+)  # fmt: skip
+_CODE = re.compile(
+    r"(?:self|cls|os|sys|config|cfg|conf|settings|args|opts|options|params|request|req|env|environ|ctx|context|kwargs"
+    r"|client|model|secrets|credentials|process|tokenizer|data|resp|response|result)\.[A-Za-z_][\w.]*"
+)
+_NUMBER = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?")
+_VAGUE = frozenset({"token", "secret", "cookie", "jwt", "credential", "credentials", "authorization"})
+_PASSWORDS = ("password", "passwd", "passphrase", "pwd")
+
+
+class _Name(NamedTuple):
+    """A name as it stands in a text. `firm`: the notation leaves no doubt that it is an assignment."""
+
+    words: list[str]
+    quoted: bool
+    flag: bool
+    in_url: bool
+    capitals: bool
+    firm: bool
+
+
+def is_placeholder(value: str) -> bool:
+    """Is this what people and programs write in place of a secret: a mask, a reference, None, `<your key>`?"""
+    return not value or (len(value) <= 100 and _PLACEHOLDER.fullmatch(value) is not None)
+
+
+def assigned_secrets(text: str, lowered: str) -> Iterator[Span]:
+    """Values that a name announces. `lowered` is `text` in lower case, with the same length."""
+    has_logprobs = "logprob" in lowered
+    for needle, pattern in _NAMES:
+        if needle not in lowered:
+            continue
+        position = 0
+        while (found := pattern.search(lowered, position)) is not None:
+            position = found.end("separator")
+            name = _name_before(text, lowered, found)
+            if name is None:
+                continue
+            if has_logprobs and name.words == ["token"]:
+                name = name._replace(firm=False)  # a list of tokens that a model wrote, not of credentials
+            span = _value_after(text, position, name)
+            if span is not None:
+                yield "named_secret", *span
+                position = max(position, span[1])
+
+
+def _name_before(text: str, lowered: str, found: re.Match[str]) -> _Name | None:
+    """The whole name that ends with what was found, or None if it announces no secret."""
+    start = found.start()
+    end = found.start("close") if found["close"] else found.start("separator")
+    head = lowered[max(0, start - _LONGEST_NAME) : start]
+    begin = start - len(head) + len(head.rstrip(_NAME_CHARACTERS))
+    name, before = text[begin:end], text[begin - 1 : begin]
+    separator = found["separator"]
+    flag = name.startswith("--") or (name.startswith("-") and separator.isspace())
+    if separator.isspace() and not flag:
+        return None
+    if before == " " and name[:3].lower() == "key":  # "Incorrect API key provided: …"
+        name = "_".join([*lowered[max(0, begin - 9) : begin].split()[-1:], "key"])
+    if not is_secret_name(name.rsplit(".", 1)[-1] or name, flag=flag):
+        return None
+    firm = bool(flag or found["close"] or name.isupper() or separator == "=")
+    return _Name(name_words(name), bool(found["close"]), flag, before in ("?", "&"), name.isupper(), firm)
+
+
+def _value_after(text: str, start: int, name: _Name) -> tuple[int, int] | None:
+    """Where the secret stands that `name` announces, or None if there is none."""
+    opening = _OPENING.match(text, start)
+    if opening is None and _REFERENCE.match(text, start):
+        return None
+    begin = opening.end() if opening else start
+    scheme = _SCHEME.match(text, begin) if name.words[-1] == "authorization" else None
+    begin = scheme.end() if scheme else begin
+    end = _end_of_quoted(text, begin, opening) if opening else _end_of_bare(text, begin, name)
+    value = text[begin : min(end, begin + 200)]
+    if not value or is_placeholder(value.strip()):
+        return None
+    if end - begin > 128 or scheme or _is_secret(value, name, quoted=opening is not None, follower=text[end : end + 1]):
+        return begin, end
+    return None
+
+
+def _end_of_quoted(text: str, begin: int, opening: re.Match[str]) -> int:
+    backslashes, quote = opening[1], opening[2]
+    if not backslashes:
+        found = _QUOTED[quote].match(text, begin)
+        return found.end() if found else begin
+    end = text.find(backslashes + quote, begin, begin + 65536)
+    return end if end >= 0 else _end_of(_REST_OF_LINE, text, begin)
+
+
+def _end_of_bare(text: str, begin: int, name: _Name) -> int:
+    last = name.words[-1]
+    if last == "cookie":
+        end = _end_of(_REST_OF_LINE, text, begin)
+        return end if "=" in text[begin : begin + 200] else begin
+    if name.in_url:
+        return _end_of(_BARE_IN_URL, text, begin)
+    if name.capitals or name.flag or last.endswith(_PASSWORDS):
+        end = _end_of(_BARE_WIDE, text, begin)
+        return begin + len(text[begin:end].rstrip(",)]}>"))
+    return _end_of(_BARE, text, begin)
+
+
+def _end_of(pattern: re.Pattern[str], text: str, begin: int) -> int:
+    found = pattern.match(text, begin)
+    return found.end() if found else begin
+
+
+def _is_secret(value: str, name: _Name, *, quoted: bool, follower: str) -> bool:
+    if name.words[-1] == "pwd" and value[0] in "/~.":
+        return False  # a working directory
+    if not quoted and not name.capitals and (follower in ("(", "[") or _CODE.fullmatch(value)):
+        return False
+    if not quoted and name_words(value) == name.words:
+        return False  # api_key=api_key
+    if name.flag and value.startswith("-"):
+        return False
+    if not quoted and name.quoted and _NUMBER.fullmatch(value):
+        return name.words[-1].endswith(_PASSWORDS)  # {"token": 1234} counts or numbers tokens
+    if name.firm:
+        return True
+    if len(name.words) == 1 and name.words[0] in _VAGUE:
+        return len(value) >= 20 or (len(value) >= 8 and is_mixed(value))
+    return quoted or value.rstrip(".,:!").lower() not in _PROSE
+
+
+# --- whole objects: "headers": {…}, "env": {…} ---
+
+_CONTAINER = re.compile(
+    rf"(?:{'|'.join(sorted(CONTAINER_NAMES, key=len, reverse=True))})(\\{{0,3}}[\"'])[ \t]{{0,8}}:\s{{0,8}}(?=[{{\[])"
+)
+CONTAINER_NEEDLES = ("headers", "env", "auth", "credentials")
+_PIECE = re.compile(
+    r"[{}\[\]]|:|\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\\{1,3}[\"'][^\"']*+[\"']|[^\s{}\[\],:\"'\\]+", re.DOTALL
+)
+
+
+def contained_secrets(text: str, lowered: str) -> Iterator[Span]:
+    """Every value inside an object that is the value of a quoted `headers`, `env`, … key, in JSON or a dict's repr.
+
+    An object that is cut off before its end is left to the other rules, which need no structure.
+    """
+    position = 0
+    while (found := _CONTAINER.search(lowered, position)) is not None:
+        start = found.start()
+        quoted = lowered[start - 1 : start] == found[1][-1]
+        spans, position = _leaves(text, found.end()) if quoted else ([], found.end())
+        yield from spans
+
+
+def _leaves(text: str, start: int) -> tuple[list[Span], int]:
+    """Spans of the leaves of the object that begins at `start`, and where to go on; none if it has no end."""
+    spans: list[Span] = []
+    pending: Span | None = None
+    depth, end = 0, start
+    for piece in _PIECE.finditer(text, start):
+        end = piece.end()
+        token = piece[0]
+        if token == ":":
+            pending = None  # what came before was a key
+            continue
+        if pending is not None:
+            spans.append(pending)
+            pending = None
+        if token in ("{", "["):
+            depth += 1
+        elif token in ("}", "]"):
+            depth -= 1
+            if depth == 0:
+                return spans, end
+        else:
+            pending = _leaf(token, piece.start())
+    return [], end
+
+
+def _leaf(token: str, start: int) -> Span | None:
+    value = token.strip("\\\"'")
+    if is_placeholder(value) or _NUMBER.fullmatch(token):
+        return None
+    begin = start + token.index(value)
+    return "named_secret", begin, begin + len(value)

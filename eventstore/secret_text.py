@@ -1,0 +1,205 @@
+"""Where credentials stand in a text, and the same text without them.
+
+The rules are our own. The well-kept rule sets are a Go program's configuration (gitleaks) and a scanner for source
+trees that brings an HTTP client and YAML (detect-secrets); both find leaks in code, line by line, and leave the
+replacing to others. Needed here: a small thing without dependencies, fast enough for the recording path, that
+*replaces*, and that leaves alone what evaluations are full of: hashes, task ids, token counts, special tokens.
+
+Literal needles are looked for first, so that a text without any costs next to nothing. Every rule is linear in the
+text. Pure: no environment, no clock, nothing remembered.
+"""
+
+import binascii
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from eventstore.secret_assignments import (
+    CONTAINER_NEEDLES,
+    NAME_NEEDLES,
+    Span,
+    assigned_secrets,
+    contained_secrets,
+    is_placeholder,
+)
+from eventstore.secret_names import MASK
+from eventstore.secret_shapes import SHAPES, Shape, is_mixed
+
+
+class Match(NamedTuple):
+    """A credential in a text: its kind, and the characters [start, end) that must not be shown."""
+
+    kind: str
+    start: int
+    end: int
+
+
+SHORTEST_LITERAL = 4
+"""Shorter literal secrets are ignored: replacing every "ab" would destroy the text and protect nothing."""
+
+
+def find_secrets(text: str) -> list[Match]:
+    """All credentials in `text`, in order and without overlaps. Masks and references (`${VAR}`) are none."""
+    return _merged(_spans(text, ()), text)
+
+
+def redact_text(text: str, secrets: Sequence[str] = ()) -> str:
+    """`text` with a mask in place of each credential and each of the literal `secrets`; `text` itself if it has none.
+
+    Redacting the result again changes nothing.
+    """
+    # A mask can bring a rule to see what it did not see before, in theory. Each round leaves fewer characters that
+    # aren't `*`, so this ends; in practice the second round finds nothing.
+    while matches := _merged(_spans(text, secrets), text):
+        pieces: list[str] = []
+        position = 0
+        for match in matches:
+            pieces += (text[position : match.start], _mask(text, match))
+            position = match.end
+        text = "".join(pieces) + text[position:]
+    return text
+
+
+_QUOTED_KEY = re.compile(r"(\\{0,3}[\"'])[ \t]{0,8}:[ \t]{0,8}$")
+
+
+def _mask(text: str, match: Match) -> str:
+    """The mask; in quotes where the secret stood without any behind a quoted key, so that JSON stays JSON."""
+    key = _QUOTED_KEY.search(text, max(0, match.start - 20), match.start) if match.kind == "named_secret" else None
+    return f"{key[1]}{MASK}{key[1]}" if key else MASK
+
+
+def _merged(spans: list[Span], text: str) -> list[Match]:
+    matches: list[Match] = []
+    for kind, start, end in sorted(spans, key=lambda span: (span[1], -span[2])):
+        if not text[start:end].strip("*"):
+            continue
+        if matches and start < matches[-1].end:
+            last = matches[-1]
+            matches[-1] = Match(last.kind, last.start, max(last.end, end))
+        else:
+            matches.append(Match(kind, start, end))
+    return matches
+
+
+def _spans(text: str, secrets: Sequence[str]) -> list[Span]:
+    spans: list[Span] = []
+    for secret in secrets:
+        if secret in text and len(secret) >= SHORTEST_LITERAL:
+            spans += (("literal", found.start(), found.end()) for found in re.finditer(re.escape(secret), text))
+    if _LONG_WORD.search(text) is not None or "-----BEGIN" in text:
+        spans += _shaped(text)
+    if (
+        ":" in text or "=" in text or "--" in text
+        or "earer" in text or "EARER" in text or "asic" in text or "ASIC" in text
+    ):  # fmt: skip
+        spans += _in_context(text)
+    return spans
+
+
+_LONG_WORD = re.compile("[A-Za-z0-9_-]{14}")
+"""No shape but a private key does without such a run of characters."""
+
+
+_SHAPES_BY_NEEDLE: dict[str, tuple[Shape, ...]] = {
+    needle: tuple(shape for shape in SHAPES if shape.needle == needle)
+    for needle in dict.fromkeys(shape.needle for shape in SHAPES)
+}
+
+
+def _shaped(text: str) -> Iterator[Span]:
+    for needle in [needle for needle in _SHAPES_BY_NEEDLE if needle in text]:
+        for kind, _, pattern, accept in _SHAPES_BY_NEEDLE[needle]:
+            for found in pattern.finditer(text):
+                start, end = found.span(pattern.groups)
+                if accept is None or accept(text[start:end]):
+                    yield kind, start, end
+
+
+def _in_context(text: str) -> Iterator[Span]:
+    lowered = _lowered(text)
+    if _NAME.search(lowered) is not None:
+        yield from assigned_secrets(text, lowered)
+    if ("{" in text or "[" in text) and _CONTAINER_NAME.search(lowered) is not None:
+        yield from contained_secrets(text, lowered)
+    if "@" in text and "://" in text:
+        yield from _url_credentials(text)
+    if "=" in text and ("?" in text or "&" in text):
+        yield from _url_parameters(lowered)
+    if "bearer" in lowered:
+        yield from _bearer(lowered)
+    if "basic" in lowered:
+        yield from _basic(text, lowered)
+    if "curl" in lowered:
+        yield from _curl_user(text)
+
+
+_NAME = re.compile("|".join(NAME_NEEDLES))
+_CONTAINER_NAME = re.compile("|".join(CONTAINER_NEEDLES))
+
+
+def _lowered(text: str) -> str:
+    """In lower case, character for character."""
+    lowered = text.lower()
+    # U+0130 is the one character whose lower case is two.
+    return lowered if len(lowered) == len(text) else text.replace("\u0130", "I").lower()
+
+
+_USER_INFO = re.compile(r"://([^\s/?#\"'`<>\\]*)@")
+
+
+def _url_credentials(text: str) -> Iterator[Span]:
+    """`user:password` of an address, and a user that alone is a key."""
+    for found in _USER_INFO.finditer(text):
+        user, colon, password = found[1].partition(":")
+        if not password:
+            is_secret = len(user) >= (12 if colon else 20) and is_mixed(user)
+        else:
+            is_secret = not is_placeholder(password)
+        if is_secret:
+            yield "url_credentials", *found.span(1)
+
+
+_URL_PARAMETER = re.compile(
+    r"[?&](?:key|sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential|x-goog-signature|x-goog-credential)"
+    r"=([a-z0-9%._~+/=-]{16,})"
+)
+
+
+def _url_parameters(lowered: str) -> Iterator[Span]:
+    for found in _URL_PARAMETER.finditer(lowered):
+        yield "url_parameter", *found.span(1)
+
+
+_BEARER = re.compile(r"bearer(?:[ \t]{1,4}|%20|\+)[\"']?([a-z0-9._~+/=|-]{8,})")
+_BASIC = re.compile(r"basic(?:[ \t]{1,4}|%20)([a-z0-9+/]{6,4096}={0,2})(?![a-z0-9+/=])")
+
+
+def _bearer(lowered: str) -> Iterator[Span]:
+    for found in _BEARER.finditer(lowered):
+        if len(found[1]) >= 20 or is_mixed(found[1]):  # not the "bearer certificate" of a sentence
+            yield "bearer_token", *found.span(1)
+
+
+def _basic(text: str, lowered: str) -> Iterator[Span]:
+    for found in _BASIC.finditer(lowered):
+        start, end = found.span(1)
+        if _is_user_and_password(text[start:end]):
+            yield "basic_credentials", start, end
+
+
+def _is_user_and_password(encoded: str) -> bool:
+    try:
+        decoded = binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4))
+    except binascii.Error:
+        return False
+    return b":" in decoded and decoded.isascii() and decoded.decode("ascii").isprintable()
+
+
+_CURL_USER = re.compile(r"(?:-u|--user|--proxy-user)[ =]{1,4}[\"']?([^\s\"':]{1,64}:[^\s\"']+)")
+
+
+def _curl_user(text: str) -> Iterator[Span]:
+    for found in _CURL_USER.finditer(text):
+        if not is_placeholder(found[1].partition(":")[2]):
+            yield "url_credentials", *found.span(1)
