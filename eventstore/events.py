@@ -29,7 +29,7 @@ class Payload(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RunStartedPayload(Payload, frozen=True, kw_only=True):
-    """`request`, `started_at` (ISO 8601 with offset), `reused_from` are ours: with them run_info.json can be rebuilt."""
+    """`request`, `started_at` (ISO 8601), `reused_from` are ours: with them run_info.json can be rebuilt."""
 
     benchmark: str | None | UnsetType = UNSET
     harness: str | None | UnsetType = UNSET
