@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from commands import Command
 from recorded import BIG, ROOT, Oracle, key_of, unpack_big
 
 
@@ -55,3 +56,9 @@ def run_dir(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], P
 def oracle() -> Oracle:
     """`oracle["r_ok"]`: [(events folded, AgentCompass's snapshot after them)], fewest events first."""
     return Oracle()
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """`command("replay", path, "--json") == 0`: a command line, run in this process."""
+    return Command(capsys)
