@@ -194,22 +194,22 @@ def _has_extra(payload: Any) -> bool:
 
 def _in_order(event: Fact, line: bytes) -> bytes:
     """msgspec writes the tag first; the specification has `run_id` first. Both heads have the same length."""
-    if not math.isfinite(event.timestamp) or (b"null" in line and _holds_non_finite(event.payload)):
+    if not math.isfinite(event.timestamp) or (b"null" in line and holds_non_finite(event.payload)):
         raise _NeedsSlowPath
     head = b'{"run_id":' + _encoder.encode(event.run_id) + _TAGS[type(event)]
     return head + line[len(head) :]
 
 
-def _holds_non_finite(value: Any) -> bool:
+def holds_non_finite(value: Any) -> bool:
     """Whether a float in it is NaN or infinite: msgspec would write null for it without a word."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
-        return any(map(_holds_non_finite, value.values()))
+        return any(map(holds_non_finite, value.values()))
     if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_holds_non_finite, value))
+        return any(map(holds_non_finite, value))
     if isinstance(value, msgspec.Struct):
-        return any(_holds_non_finite(getattr(value, name)) for name in value.__struct_fields__)
+        return any(holds_non_finite(getattr(value, name)) for name in value.__struct_fields__)
     return False
 
 

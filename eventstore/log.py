@@ -1,0 +1,372 @@
+"""The log: the single writer of a stream. Every line sealed, one `write()` each, nothing acknowledged is lost.
+
+    with EventLog.open(run_dir, run_id="r1") as log:
+        log.append(TaskStarted(task_id="t"))
+
+What is promised, per durability and failure, is in docs/durability.md; the format is in docs/format.md.
+"""
+
+import errno
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from xxhash import xxh3_64_hexdigest
+
+from .durability import Durability, Position, Syncer
+from .errors import CompassError, LogPoisonedError, OutputError, UsageError
+from .events import Event
+from .filesystem import REAL, FileSystem
+from .lock import RunLock
+from .opening import Observe, Opened, copy_range, new_file, open_stream, session_members, writer_record
+from .scan import STREAM_NAME
+from .seal import CLOSING
+from .spelling import Origin, Speller
+from .witness import Mark, Witness, read_witness, render_slot, render_writer, slot_offset
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_CHECK_EVERY = 256
+"""Appends between two looks at the file's name where nothing else looks (`os`)."""
+
+
+class EventLog:
+    """Appends sealed lines to one stream under the run directory's lock. Safe to call from many threads.
+
+    `unread` collects appended lines for a reader in the same process (live snapshots), from the moment that it is set
+    to a list; `on_unread` is called when the list gets its first line. Both are for `eventstore.live`.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        opened: Opened,
+        lock: RunLock,
+        *,
+        run_id: str,
+        durability: Durability,
+        origin: Origin | None,
+        files: FileSystem,
+        clock: Callable[[], float],
+    ) -> None:
+        self.run_dir, self.path, self.run_id, self.durability = run_dir, run_dir / STREAM_NAME, run_id, durability
+        self.opened = opened
+        self.unread: list[bytes] | None = None
+        self.on_unread: Callable[[], None] = lambda: None
+        self._files, self._run_lock, self._fd = files, lock, opened.fd
+        self._speller = Speller(run_id, origin, clock)
+        self._lock = threading.Lock()
+        self._bytes, self._seq, self._prev = opened.bytes, opened.seq, opened.prev.encode()
+        self._any_sealed = opened.sealed
+        self.writer = writer_record(_version())
+        self._session = session_members(self.writer, opened.adopted)
+        self._in_flight: tuple[bytes, bytes] | None = None
+        self._failure: CompassError | None = None
+        self._marks = 0
+        self._syncer = Syncer(self.position, self._make_durable)
+        self._always, self._group = durability == "always", durability == "group"
+        self._write_witness()
+        if self._group:
+            self._syncer.start()
+        _open_logs.add(self)
+
+    @classmethod
+    def open(
+        cls,
+        run_dir: str | os.PathLike[str],
+        *,
+        run_id: str | None = None,
+        durability: Durability = "group",
+        origin: Origin | None = None,
+        files: FileSystem = REAL,
+        clock: Callable[[], float] = time.time,
+        lock: RunLock | None = None,
+        observe: Observe | None = None,
+        accept_damage: bool = False,
+    ) -> "EventLog":
+        """Take the lock, scan and heal the stream (or make it), and start a session.
+
+        `run_id` defaults to the stream's own, else to the directory's name. Records that are already there go to
+        `observe` in batches. `accept_damage` is for repairing; a `lock` that is handed in is released on close.
+        Raises LockedError, naming the writer that holds the lock; DamagedError where more than a torn tail is wrong;
+        UsageError where the stream belongs to another run; OutputError where it can't be written.
+        """
+        run_dir = Path(run_dir)
+        if durability not in ("always", "group", "os"):
+            raise UsageError(f"durability is always, group or os, not {durability!r}")
+        lock = lock or RunLock(run_dir)
+        opened: Opened | None = None
+        try:
+            opened = open_stream(run_dir, files, observe, accept=accept_damage)
+            if run_id is not None and opened.run_id is not None and opened.run_id != run_id:
+                raise UsageError(f"{run_dir}: the stream belongs to run {opened.run_id}, not to {run_id}", run_dir)
+            name = opened.run_id or run_id or run_dir.resolve().name
+            return cls(
+                run_dir, opened, lock, run_id=name, durability=durability, origin=origin, files=files, clock=clock
+            )  # fmt: skip
+        except BaseException:
+            if opened is not None:
+                files.close(opened.fd)
+            lock.release()
+            raise
+
+    # -- appending
+
+    def append(self, event: Event) -> int:
+        """Append one event and return its `seq`, once it is as durable as the log's durability says.
+
+        Raises OutputError if the line could not be written (nothing of it is left, and the next append may succeed),
+        LogPoisonedError if what is on disk is not known any more, UsageError for what is no event of this run.
+        """
+        body = self._speller.spell(event)
+        seq, end = self._append(body)
+        if self._always:
+            self._syncer.wait_for(end)
+        return seq
+
+    async def append_async(self, event: Event) -> int:
+        """As `append`, without holding the event loop for an fsync."""
+        seq, _ = self._append(self._speller.spell(event))
+        if self._always:
+            await self._syncer.future()
+        return seq
+
+    def _append(self, body: bytes) -> tuple[int, int]:
+        with self._lock:
+            if self._failure is not None or self._in_flight is not None:
+                self._recover()
+            seq = self._seq
+            text = b'%b,"log":{%b"seq":%d,"prev":"%b","xxh3":"' % (body, self._session, seq, self._prev)
+            digest = xxh3_64_hexdigest(text).encode()
+            line = text + digest + CLOSING
+            # An interrupt may strike anywhere from here on: what is in flight tells the next caller where to look.
+            self._in_flight = (line, digest)
+            try:
+                if self._files.write(self._fd, line) != len(line):
+                    self._continue(line)
+            except OSError as error:
+                self._undo(error, len(line))
+            end = self._bytes + len(line)
+            self._bytes, self._seq, self._prev, self._session, self._in_flight = end, seq + 1, digest, b"", None
+            unread = self.unread
+            if unread is not None:
+                unread.append(line)
+                if len(unread) == 1:
+                    self.on_unread()
+        if self._group:
+            if not self._syncer.dirty:
+                self._syncer.request()
+        elif not seq % _CHECK_EVERY and not self._always:
+            self.check_place()
+        return seq, end
+
+    def take_unread(self) -> list[bytes]:
+        """The lines appended since the last call; from the first call on they are collected."""
+        with self._lock:
+            lines, self.unread = self.unread or [], []
+        return lines
+
+    def _continue(self, line: bytes) -> None:
+        """After a short write: write the rest, if the file holds what it should. Raises OSError if it can't be."""
+        written = self._files.fstat(self._fd).st_size - self._bytes
+        if not 0 <= written < len(line):
+            raise OSError(errno.EIO, f"a short write left {written} bytes")
+        self._files.write_all(self._fd, memoryview(line)[written:])
+
+    def _undo(self, error: OSError, length: int) -> None:
+        """A write failed: cut off what it left, and say so. What can't be cut off poisons the log."""
+        try:
+            left = self._files.fstat(self._fd).st_size - self._bytes
+            if not 0 <= left <= length:
+                raise OSError(errno.EIO, f"the file is {left} bytes longer than it should be")
+            if left:
+                self._files.ftruncate(self._fd, self._bytes)
+        except OSError as second:
+            self._poison(f"a write failed ({error.strerror}), and what it left can't be undone: {second.strerror}")
+        self._in_flight = None
+        hint = "; recording goes on once there is room" if error.errno in _FULL else ""
+        raise OutputError(
+            f"{self.path}: the event can't be written: {error.strerror}; nothing of it was kept{hint}", self.path
+        ) from error
+
+    def _recover(self) -> None:
+        """A failure is final; a write that an interrupt left in flight is settled by what the file holds."""
+        if self._failure is not None:
+            raise self._failure
+        assert self._in_flight is not None
+        line, digest = self._in_flight
+        left = self._files.fstat(self._fd).st_size - self._bytes
+        if left == len(line):
+            self._seq, self._prev, self._session = self._seq + 1, digest, b""
+            self._bytes += left
+            if self.unread is not None:
+                self.unread.append(line)
+        elif 0 <= left < len(line):
+            self._files.ftruncate(self._fd, self._bytes)
+        else:
+            self._poison(f"an interrupted write left {left} bytes")
+        self._in_flight = None
+
+    def _poison(self, why: str) -> None:
+        self._failure = self._failure or LogPoisonedError(
+            f"{self.path}: {why}; what is on disk is no longer known, so nothing more is appended by this writer",
+            self.path,
+        )
+        raise self._failure
+
+    # -- durability
+
+    @property
+    def failure(self) -> CompassError | None:
+        """Why this log takes no more events, or None while it does."""
+        return self._failure
+
+    def position(self) -> Position:
+        """How far the stream is written."""
+        with self._lock:
+            return Position(self._bytes, self._seq - 1, self._prev.decode())
+
+    def sync(self) -> None:
+        """Return when everything appended so far is on stable storage, whatever the durability."""
+        if self._failure is not None:
+            raise self._failure
+        self._syncer.wait_for(self.position().bytes)
+
+    async def sync_async(self) -> None:
+        """As `sync`, without holding the event loop."""
+        if self._failure is not None:
+            raise self._failure
+        await self._syncer.future()
+
+    def _make_durable(self, position: Position) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            self._files.fsync(self._fd)
+        except OSError as error:
+            # The kernel may have dropped the pages it could not write: asking again would be told that all is well.
+            self._poison(f"an fsync failed: {error.strerror}")
+        self.check_place()
+        if self._any_sealed or self._seq > self.opened.seq:
+            self._mark(position)
+
+    def _mark(self, position: Position) -> None:
+        mark = Mark(position.seq, position.bytes, position.xxh3)
+        try:
+            self._files.pwrite(self._run_lock.fd, render_slot(mark), slot_offset(self._marks))
+            self._marks += 1
+        except OSError:
+            return  # the mark is a witness, not the promise: the fsync was done, and the older mark stays true
+
+    def _write_witness(self) -> None:
+        """Name this writer in the lock file, and keep the mark that is there."""
+        known: Witness = read_witness(self.run_dir)
+        try:
+            self._files.pwrite(self._run_lock.fd, render_writer(self.writer), 0)
+            if known.mark is not None:
+                self._files.pwrite(self._run_lock.fd, render_slot(known.mark), slot_offset(0))
+                self._marks = 1
+        except OSError as error:
+            path = self._run_lock.path
+            raise OutputError(f"{path}: can't be written: {error.strerror}", path) from None
+
+    def check_place(self) -> None:
+        """Poison the log if its file was replaced, removed, or written by somebody else. Raises what it finds."""
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            if self._in_flight is not None:
+                self._recover()
+            held = self._files.fstat(self._fd)
+            try:
+                named = self._files.stat(self.path)
+            except OSError:
+                self._rescue("was removed under its writer")
+            else:
+                if not os.path.samestat(held, named):
+                    self._rescue("was replaced under its writer")
+            if held.st_size != self._bytes:
+                self._poison(f"somebody else changed it: it has {held.st_size} bytes, this writer left {self._bytes}")
+
+    def _rescue(self, what: str) -> None:
+        """The open file still holds every line: give it a name again, if the folder is still there."""
+        kept = "the folder is gone too"
+        try:
+            path, fd = new_file(self.path, "rescued", self._files)
+            try:
+                copy_range(self._fd, fd, 0, self._bytes, self._files)
+                self._files.fsync(fd)
+            finally:
+                self._files.close(fd)
+            self._files.sync_folder(self.run_dir)
+            kept = f"all its lines are in {path.name}"
+        except OSError as error:
+            kept = f"its lines could not be kept: {error.strerror}"
+        self._poison(f"it {what} ({kept})")
+
+    # -- the end
+
+    def close(self) -> None:
+        """Make everything durable (`os` asks for nothing), stop, and let the lock go; harmless when done twice.
+
+        Raises what the last fsync raised, after letting go all the same.
+        """
+        if self._fd < 0:
+            return
+        try:
+            if self._failure is None and self.durability != "os":
+                self.sync()
+        finally:
+            self._syncer.close()
+            self._let_go(UsageError(f"{self.path}: this log is closed", self.path))
+
+    def _let_go(self, reason: CompassError) -> None:
+        self._failure = self._failure or reason
+        fd, self._fd = self._fd, -1
+        _open_logs.discard(self)
+        if fd >= 0:
+            self._files.close(fd)
+            self._run_lock.release()
+
+    def __enter__(self) -> "EventLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        self.close()
+        return False
+
+    def leave_in_child(self) -> None:
+        """A forked child has copies of everything and may use none of it; its copies would also keep the lock alive."""
+        self._failure = UsageError(f"{self.path}: opened by another process; a forked child may not write", self.path)
+        self._lock, self._syncer = threading.Lock(), Syncer(self.position, self._make_durable)
+        for fd in (self._fd, self._run_lock.fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._run_lock.fd = -1
+
+
+_open_logs: "weakref.WeakSet[EventLog]" = weakref.WeakSet()
+
+
+def _leave_all_in_child() -> None:
+    for log in list(_open_logs):
+        log.leave_in_child()
+    _open_logs.clear()
+
+
+os.register_at_fork(after_in_child=_leave_all_in_child)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # late: it costs start-up time
+
+    try:
+        return version("compass-es")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,98 @@
+"""Events to lines that wait for their seal: `run_id`, time and orchestration filled in on the bytes themselves.
+
+The fast way encodes an event once and replaces its head and tail, both of a known spelling; whatever it can't carry
+(foreign members, NaN, lone surrogates, a time of its own) goes through `codec.encode`, to the same bytes.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, structs
+
+from . import codec
+from .errors import UsageError
+from .events import KNOWN_EVENTS, Event, Fact, Payload, UnknownEvent
+
+NO_ORIGIN = b'"orchestration_id":null,"request_key":null,"request_name":null,"request_index":null}'
+_PAYLOAD, _NULL = b'"payload":', b"null"
+_BEFORE_ORIGIN = -len(NO_ORIGIN)
+
+
+class Origin(Struct, frozen=True):
+    """Where a run belongs in an orchestration; all None for a standalone request."""
+
+    orchestration_id: str | None = None
+    request_key: str | None = None
+    request_name: str | None = None
+    request_index: int | None = None
+
+
+class Speller:
+    """Spells the events of one run. `clock` gives Unix time for events that carry none."""
+
+    def __init__(self, run_id: str, origin: Origin | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.run_id = run_id
+        self._origin = origin or Origin()
+        self._clock = clock
+        self._encode = msgspec.json.Encoder().encode
+        self._tail = _origin_tail(self._origin)
+        self._heads = {kind: _heads(tag, run_id) for tag, kind in KNOWN_EVENTS.items()} if _is_plain(run_id) else {}
+
+    def spell(self, event: Event) -> bytes:
+        """A compact line without its closing brace. Raises UsageError for what is no event of this run."""
+        head = self._heads.get(type(event))  # type: ignore[arg-type]
+        if head is None or event.run_id or event.timestamp or event.log is not UNSET or event.extra is not UNSET:
+            return self._spell_slowly(event)
+        payload: Any = event.payload
+        if isinstance(payload, Payload) and payload.extra is not UNSET:
+            return self._spell_slowly(event)
+        try:
+            text = self._encode(event)
+        except (TypeError, ValueError, RecursionError):
+            return self._spell_slowly(event)
+        if payload and text.find(_NULL, text.find(_PAYLOAD), _BEFORE_ORIGIN) >= 0 and codec.holds_non_finite(payload):
+            return self._spell_slowly(event)  # msgspec writes null for NaN, without a word
+        start, skipped = head
+        if self._tail is not None and text.endswith(NO_ORIGIN):
+            return b"%b%a%b%b" % (start, self._clock(), text[skipped : -len(NO_ORIGIN)], self._tail)
+        return b"%b%a%b" % (start, self._clock(), text[skipped:-1])
+
+    def _spell_slowly(self, event: Event) -> bytes:
+        try:
+            return codec.encode(self.complete(event))[:-1]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"the event can't be written as JSON: {error}") from None
+
+    def complete(self, event: Event) -> Event:
+        """The event with everything that the log fills in. Raises UsageError for another run's event."""
+        if not isinstance(event, Fact | UnknownEvent):
+            raise UsageError(f"a {type(event).__name__} is no event")
+        if event.run_id and event.run_id != self.run_id:
+            raise UsageError(f"the event belongs to run {event.run_id}, not to {self.run_id}")
+        fields: dict[str, Any] = {"run_id": self.run_id, "log": UNSET}
+        if not event.timestamp:
+            fields["timestamp"] = self._clock()
+        if (event.orchestration_id, event.request_key, event.request_name, event.request_index) == (None,) * 4:
+            fields |= structs.asdict(self._origin)
+        return structs.replace(event, **fields)
+
+
+def _is_plain(run_id: str) -> bool:
+    try:
+        run_id.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _heads(tag: str, run_id: str) -> tuple[bytes, int]:
+    """How a line of this type begins, up to the time, and how many of the encoder's own bytes that replaces."""
+    encoded = b'{"event":"%b","run_id":"","timestamp":0' % tag.encode()
+    return b'{"run_id":%b,"event":"%b","timestamp":' % (msgspec.json.encode(run_id), tag.encode()), len(encoded)
+
+
+def _origin_tail(origin: Origin) -> bytes | None:
+    """How a line ends, without the closing brace; None where nothing is to be filled in."""
+    return None if origin == Origin() else codec.dump_compact(structs.asdict(origin))[1:-1]
