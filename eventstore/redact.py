@@ -152,12 +152,12 @@ class Redactor:
 
     def _special(self, kind: int, item: Any, owner: Mapping[Any, Any]) -> Any:
         if kind == _CONTAINER:
-            masked = mask_leaves(item)
+            masked = self._any(mask_leaves(item))  # keys inside may hold secrets, too
             return item if masked == item else masked
         if kind == _SECRET:
             return mask_value(item)
         if kind == _SECRET_TEXT:
-            return _masked_texts(item)
+            return self._any(_masked_texts(item))
         if kind == _METRICS:
             return self._mapping(item, facts=True) if isinstance(item, dict) else self._any(item)
         name = owner.get("name", owner.get("key"))  # {"name": "API_KEY", "value": …}
@@ -166,10 +166,10 @@ class Redactor:
         return self._any(item)
 
     def _kind(self, key: Any) -> int:
-        """What the name of a key says; remembered for short ones that hold no secret themselves."""
-        name = str(key)
-        kind = _kind_of(name) if self._by_key else _ORDINARY
-        if isinstance(key, str) and len(name) <= 64 and self.text(name) is name:
+        """What the name of a key says (without the secrets in it); remembered for short ones that hold none."""
+        name = self._key(key)
+        kind = _kind_of(str(name)) if self._by_key else _ORDINARY
+        if isinstance(key, str) and len(key) <= 64 and name is key:
             if len(self._kinds) >= 4096:
                 self._kinds.clear()
             self._kinds[key] = kind
@@ -179,14 +179,14 @@ class Redactor:
         return self.text(key) if isinstance(key, str) else key
 
     def _renamed(self, value: dict[Any, Any]) -> dict[Any, Any]:
-        """Keys without secrets. Two that become alike keep both values: the second is numbered."""
+        """The same with clean keys. Where two become alike, both values stay: the second gets a number for a name."""
         result: dict[Any, Any] = {}
         for key, item in value.items():
-            name = redacted = self._key(key)
+            name = self._key(key)
             number = 1
             while name in result or (name is not key and name in value):
                 number += 1
-                name = f"{redacted} ({number})"
+                name = f"{MASK} ({number})"
             result[name] = item
         return result
 

@@ -68,16 +68,18 @@ _PLACEHOLDER = re.compile(
 )
 _PROSE = frozenset(
     {
-        "a", "an", "and", "are", "at", "by", "can", "cannot", "could", "does", "expired", "failed", "for",
-        "from", "has", "have", "header", "headers", "if", "in", "incorrect", "invalid", "is", "it", "length",
-        "limit", "mismatch", "must", "not", "of", "on", "only", "or", "provided", "received", "rejected",
-        "should", "that", "the", "this", "to", "unknown", "used", "was", "were", "with", "wrong",
+        "a", "an", "and", "are", "argument", "arguments", "at", "by", "can", "cannot", "could", "does", "expired",
+        "failed", "flag", "flags", "for", "from", "has", "have", "header", "headers", "if", "in", "incorrect",
+        "invalid", "is", "it", "length", "limit", "mismatch", "must", "not", "of", "on", "only", "option",
+        "options", "or", "parameter", "parameters", "provided", "received", "rejected", "should", "that", "the",
+        "this", "to", "unknown", "used", "value", "values", "was", "were", "with", "wrong",
     }
 )  # fmt: skip
 _CODE = re.compile(
     r"(?:self|cls|os|sys|config|cfg|conf|settings|args|opts|options|params|request|req|env|environ|ctx|context|kwargs"
-    r"|client|model|secrets|credentials|process|tokenizer|data|resp|response|result)\.[A-Za-z_][\w.]*"
+    r"|client|model|secrets|credentials|process|tokenizer|data|resp|response|result)\.[A-Za-z_][\w.]*$|[A-Za-z_][\w.]*[(\[]"
 )
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _NUMBER = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?")
 _VAGUE = frozenset({"token", "secret", "cookie", "jwt", "credential", "credentials", "authorization"})
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd")
@@ -132,7 +134,7 @@ def _name_before(text: str, lowered: str, found: re.Match[str]) -> _Name | None:
         return None
     if before == " " and name[:3].lower() == "key":  # "Incorrect API key provided: …"
         name = "_".join([*lowered[max(0, begin - 9) : begin].split()[-1:], "key"])
-    if not is_secret_name(name.rsplit(".", 1)[-1] or name, flag=flag):
+    if not is_secret_name(name.rsplit(".", 1)[-1] or name, flag=flag or bool(found["close"])):
         return None
     firm = bool(flag or found["close"] or name.isupper() or separator == "=")
     return _Name(name_words(name), bool(found["close"]), flag, before in ("?", "&"), name.isupper(), firm)
@@ -141,7 +143,7 @@ def _name_before(text: str, lowered: str, found: re.Match[str]) -> _Name | None:
 def _value_after(text: str, start: int, name: _Name) -> tuple[int, int] | None:
     """Where the secret stands that `name` announces, or None if there is none."""
     opening = _OPENING.match(text, start)
-    if opening is None and _REFERENCE.match(text, start):
+    if opening is None and (text[start : start + 1] in ("{", "[", "(") or _REFERENCE.match(text, start)):
         return None
     begin = opening.end() if opening else start
     scheme = _SCHEME.match(text, begin) if name.words[-1] == "authorization" else None
@@ -185,11 +187,9 @@ def _end_of(pattern: re.Pattern[str], text: str, begin: int) -> int:
 def _is_secret(value: str, name: _Name, *, quoted: bool, follower: str) -> bool:
     if name.words[-1] == "pwd" and value[0] in "/~.":
         return False  # a working directory
-    if not quoted and not name.capitals and (follower in ("(", "[") or _CODE.fullmatch(value)):
+    if not quoted and _is_code(value, name, follower):
         return False
-    if not quoted and name_words(value) == name.words:
-        return False  # api_key=api_key
-    if name.flag and value.startswith("-"):
+    if name.flag and (value.startswith("-") or value.lower() in _PROSE):
         return False
     if not quoted and name.quoted and _NUMBER.fullmatch(value):
         return name.words[-1].endswith(_PASSWORDS)  # {"token": 1234} counts or numbers tokens
@@ -198,6 +198,20 @@ def _is_secret(value: str, name: _Name, *, quoted: bool, follower: str) -> bool:
     if len(name.words) == 1 and name.words[0] in _VAGUE:
         return len(value) >= 20 or (len(value) >= 8 and is_mixed(value))
     return quoted or value.rstrip(".,:!").lower() not in _PROSE
+
+
+def _is_code(value: str, name: _Name, follower: str) -> bool:
+    """Is a value without quotes an expression of a program: `self.api_key`, `get_token(`, `api_key=api_key`?"""
+    words = name_words(value)
+    if words == name.words[-len(words) :] or words[-len(name.words) :] == name.words:
+        return True
+    if name.capitals and not name.quoted:
+        return False
+    return (
+        follower in ("(", "[")
+        or _CODE.match(value) is not None
+        or (name.quoted and _IDENTIFIER.fullmatch(value) is not None and not is_mixed(value))
+    )
 
 
 # --- whole objects: "headers": {…}, "env": {…} ---
@@ -251,7 +265,7 @@ def _leaves(text: str, start: int) -> tuple[list[Span], int]:
 
 def _leaf(token: str, start: int) -> Span | None:
     value = token.strip("\\\"'")
-    if is_placeholder(value) or _NUMBER.fullmatch(token):
-        return None
+    if token[-1] not in "\"'" or is_placeholder(value):
+        return None  # numbers and literals, or the expressions of a program
     begin = start + token.index(value)
     return "named_secret", begin, begin + len(value)

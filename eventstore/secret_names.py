@@ -177,8 +177,9 @@ def name_words(name: str) -> list[str]:
 def is_secret_name(name: str, *, flag: bool = False) -> bool:
     """Does a name seen in passing say that what follows is a secret?
 
-    `flag`: the name is that of a command-line option. Options and names in capitals (environment variables) are taken
-    for secrets when they end in "key" unless the word before says otherwise; elsewhere only known kinds of keys are.
+    `flag`: the name is a command-line option or a quoted key. These, and names in capitals (environment variables), are
+    taken for secrets when they end in "key" unless the word before says otherwise; elsewhere only known kinds of keys
+    are.
     """
     words = name_words(name)
     if not words or "_".join(words) in OPEN_NAMES:

@@ -22,7 +22,19 @@ SENSITIVE = """api_key API_KEY api-key Api.Key x-api-key token TOKEN token_id To
     WRAP_API_KEY __token__ --password-- _api_key api_key_ key_ a_key_b my\u212a_\u212aey \u0130d_token""".split()
 CONTAINERS = """headers Headers HEADERS auth authentication credentials env ENV env_variables run_env_variables
     evaluation_env_variables evaluation-environment-env-variables extra_headers env_vars _env""".split()
-SPACED = [" token ", "api key", "set cookie", "", "_", "__", "\ttoken\n", "token\u00a0", "tôken", "秘密_key", "é_token_é"]
+SPACED = [
+    " token ",
+    "api key",
+    "set cookie",
+    "",
+    "_",
+    "__",
+    "\ttoken\n",
+    "token\u00a0",
+    "tôken",
+    "秘密_key",
+    "é_token_é",
+]
 TEXTS = ["", "x", "hunter2", "********", "${API_KEY}", " ${API_KEY} ", "${API_KEY}x", "${}", "${1A}", "$API_KEY", "${é}",
          "${A}\n", "sk-0123456789abcdef", "https://user:pass@host/", "\u2028", "None"]  # fmt: skip
 OTHERS = [None, None, True, False, 0, 1, -1.5, 1e300, [], {}]
