@@ -51,6 +51,11 @@ class Chain:
         """A line without proof stood here."""
         self.unsealed += 1
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing stands between the last sealed line and here that a later line might explain."""
+        return self._damaged == 0 and not self._missing
+
     def advance(self, last: Link) -> None:
         """A whole block was checked and follows."""
         self.last = last

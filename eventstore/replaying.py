@@ -19,6 +19,7 @@ from .errors import OutputError, UsageError
 from .events import Json
 from .life import Life, life_of
 from .lock import RunLock
+from .parallel import replay_stream
 from .records import VERDICTS, Block, Finding, Tail
 from .rundir import PROGRESS_NAME, RUN_INFO_NAME, StoredFile, open_run, read_json_file
 from .scan import STREAM_NAME, Scan, scan
@@ -89,7 +90,7 @@ def fold_run(run_dir: Path, moment: Moment | None = None) -> tuple[Snapshots, Sc
         return replay([], base), None, files
     stream = scan(run_dir / STREAM_NAME)
     if moment is None:
-        return replay(stream, base), stream, files
+        return replay_stream(stream, base), stream, files
     limit = moment.events
     if limit is None:
         limit = _events_until(run_dir, moment.timestamp)

@@ -13,6 +13,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,6 +58,14 @@ class LineCounts(Struct):
     salvaged: int = 0
 
 
+class CleanPart(Struct, frozen=True):
+    """A range of a stream that was found clean up to the byte `end`; `last` is its last sealed line, if any."""
+
+    records: int
+    end: int
+    last: Link | None
+
+
 def scan(path: str | os.PathLike[str], *, max_findings: int | None = MAX_FINDINGS) -> "Scan":
     """Open a stream (or the one in a run directory) for one pass over its records.
 
@@ -94,11 +103,11 @@ class Scan:
         self._fd = open_regular(path)
         self.bytes = os.fstat(self._fd).st_size if end is None else end
         self._reader = LineReader(self._fd, start, self.bytes)
+        self._position = start
         self._max_findings = max_findings
         self._fast: msgspec.json.Decoder[list[Head]] | None = None
         self._event_names = set(KNOWN_EVENTS)
         self._whole_stream = start == 0 and end is None
-        self._last_line = b""
 
     # -- what a caller iterates over
 
@@ -123,15 +132,40 @@ class Scan:
     def blocks(self) -> Iterator[Block]:
         """Accepted records in batches, only their heads decoded: the way for folds that must be fast."""
         try:
-            for offset, view in self._reader:
-                block = self._read_block(offset, view) if view is not None else self._pass_over_line(offset)
-                if block.heads:
-                    self.records += len(block.heads)
-                    self._last_line = block.lines[-1]
-                    yield block
-            self._finish()
+            yield from self.blocks_until(self.bytes)
+            self.finish()
         finally:
             self.close()
+
+    def blocks_until(self, end: int) -> Iterator[Block]:
+        """As `blocks`, up to the byte `end`, which must follow a newline or be the stream's end."""
+        self._reader = LineReader(self._fd, self._position, end)
+        for offset, view in self._reader:
+            block = self._read_block(offset, view) if view is not None else self._pass_over_line(offset)
+            if block.heads:
+                self.records += len(block.heads)
+                yield block
+        self._position = end
+
+    def clean_blocks(self) -> Iterator[Block]:
+        """Batches as long as all is well: ends before the first block that has anything odd."""
+        for offset, view in self._reader:
+            lines = io.BytesIO(view).readlines() if view is not None else []
+            if lines and self._fast is None:
+                self._learn(lines[0])
+            heads = self._decode_block(lines) if lines else None
+            if heads is None:
+                return
+            yield Block(heads, lines, self.records, offset, self.lines.read + 1)
+
+    def absorb(self, part: CleanPart) -> None:
+        """Take over what another process found in the bytes that follow: each line of them a record in order."""
+        self.records += part.records
+        self.lines.read += part.records
+        self.lines.kept += part.records
+        if part.last is not None:
+            self.chain.advance(part.last)
+        self._position = part.end
 
     def close(self) -> None:
         """Give the file back; done by itself at the end of a pass."""
@@ -163,9 +197,10 @@ class Scan:
         heads = self._decode_block(lines)
         if heads is None:
             return self._read_slowly(lines, offset)
+        block = Block(heads, lines, self.records, offset, first_line)
         self.lines.read += len(lines)
         self.lines.kept += len(lines)
-        return Block(heads, lines, self.records, offset, first_line)
+        return block
 
     def _decode_block(self, lines: list[bytes]) -> list[Head] | None:
         """The heads of lines that are all fine, or None: then each line has to be looked at.
@@ -177,7 +212,8 @@ class Scan:
         array = b"[%b]" % b",".join(lines)
         try:
             if not array.isascii():
-                array.decode("utf-8")  # msgspec checks only the strings that it decodes
+                for line in filterfalse(bytes.isascii, lines):
+                    line.decode("utf-8")  # msgspec checks only the strings that it decodes
             heads = self._fast.decode(array)
         except _REFUSALS:
             return None
@@ -348,7 +384,8 @@ class Scan:
         self.chain.note_damage()
         return Block([], [], self.records, offset, self.lines.read)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """The verdicts that only the end of a stream allows: its tail, its mark, its kind."""
         reader = self._reader
         if reader.torn_bytes and self._whole_stream:
             self.tail = Tail(torn_bytes=reader.torn_bytes, offset=reader.torn_offset)
@@ -371,7 +408,7 @@ class Scan:
             message = f"{mark.bytes} bytes up to seq {mark.seq} were on stable storage, {self.bytes} are left"
             self._note("lost_acknowledged", message, self.bytes, mark.bytes - self.bytes, mark.seq)
             return
-        line = _line_ending_at(self._fd, mark.bytes)
+        line = line_ending_at(self._fd, mark.bytes)
         proof = read_proof(line)
         if proof is None or (proof.seq, proof.xxh3) != (mark.seq, mark.xxh3) or not proves_itself(line, proof):
             message = f"the line that ends at byte {mark.bytes} is not the one with seq {mark.seq} that was there"
@@ -402,7 +439,7 @@ def _adopted_prefix(content: bytes) -> dict[str, Any] | None:
     return adopted if isinstance(adopted, dict) else None
 
 
-def _line_ending_at(fd: int, end: int) -> bytes:
+def line_ending_at(fd: int, end: int) -> bytes:
     """The whole line whose newline is the byte before `end`, read backwards in growing steps."""
     step = 64 * 1024
     while True:

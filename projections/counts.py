@@ -28,6 +28,9 @@ class State(Struct):
     `active` maps a task id to the line that last set its entry. `fresh` holds tasks whose entry was set by
     `task_started` since the phase counts were last recomputed, with the line they had then (None: they were not
     active): AgentCompass doesn't recompute the counts at `task_started`.
+
+    `lowest_…` and `gone` serve `projections.parts`: how low the two counters that never go below zero have been, and
+    which tasks have left.
     """
 
     status: str = "created"
@@ -46,6 +49,9 @@ class State(Struct):
     partials_saved: int = 0
     active: dict[str, bytes] = {}
     fresh: dict[str, bytes | None] = {}
+    lowest_pending: int = 0
+    lowest_running: int = 0
+    gone: set[str] = set()
     events: int = 0
     first_timestamp: float | None = None
     last_timestamp: float | None = None
@@ -129,6 +135,7 @@ def _reuse_loaded(state: State, head: Head, line: bytes) -> None:
 
 def _task_started(state: State, head: Head, line: bytes) -> None:
     state.pending_tasks = max(0, state.pending_tasks - 1)
+    state.lowest_pending = min(state.lowest_pending, state.pending_tasks)
     state.running_tasks += 1
     if head.task_id:
         state.fresh.setdefault(head.task_id, state.active.get(head.task_id))
@@ -162,6 +169,7 @@ def _outcome(line: bytes) -> tuple[str, str]:
 def _task_finished(state: State, head: Head, line: bytes) -> None:
     status, severity = _outcome(line)
     state.running_tasks = max(0, state.running_tasks - 1)
+    state.lowest_running = min(state.lowest_running, state.running_tasks)
     state.finished_tasks += 1
     if status == "skipped":
         state.skipped_tasks += 1
@@ -176,6 +184,7 @@ def _task_finished(state: State, head: Head, line: bytes) -> None:
     state.fresh.clear()
     if head.task_id:
         state.active.pop(head.task_id, None)
+        state.gone.add(head.task_id)
 
 
 def _summary_started(state: State, head: Head, line: bytes) -> None:

@@ -65,9 +65,8 @@ def apply_block(state: State, block: Block, /) -> State:
         state.first_timestamp = block.heads[0].timestamp
     if not state.evaluates:
         _tell_kind(state, block)
-    for head, line in zip(block.heads, block.lines, strict=True):
-        if head.event in _WANTED:
-            _apply_wanted(state, head, line)
+    for index in [index for index, head in enumerate(block.heads) if head.event in _WANTED]:
+        _apply_wanted(state, block.heads[index], block.lines[index])
     return state
 
 

@@ -325,7 +325,7 @@ def test_folder_that_can_not_be_written(run_dir: RunCopy, command: Command, monk
     def refuse(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("eventstore.snapshots.write_all", refuse)
+    monkeypatch.setattr("eventstore.filesystem.FileSystem.write_all", refuse)
     assert command("replay", run) == 3 and "No space left on device" in command.err
     assert contents(run) == before
 
