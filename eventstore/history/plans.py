@@ -1,0 +1,97 @@
+"""Rows of `plans`: resolved plans with one column for each policy, in both spellings that are in use.
+
+The specification says `network_policy` and `verifier_network_policy`; AgentCompass 1.0.1 writes
+`baseline_network_policy` and `evaluation_network_policy`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from projections.timeline import JsonText, PlanRow
+
+from .. import codec
+from ..errors import MalformedLineError
+from ..events import Json
+from .tables import PlanTableRow
+from .values import as_float, as_int, json_text, text
+
+
+class PlanReader:
+    """Turns the plans among rows into rows of the table; equal ones are read once. `seen` holds task and attempt."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str | None, int | None]] = set()
+        self._read: dict[str, Json] = {}
+
+    def rows(self, rows: Iterable[Struct]) -> Iterator[Struct]:
+        """The same rows, plans replaced."""
+        for row in rows:
+            yield self._row(row) if isinstance(row, PlanRow) else row
+
+    def _row(self, row: PlanRow) -> PlanTableRow:
+        self.seen.add((row.task_id, row.attempt))
+        columns = self._read.get(row.plan)
+        if columns is None:
+            columns = plan_columns(_parse(row.plan))
+            if len(self._read) < 10_000:
+                self._read[row.plan] = columns
+        return PlanTableRow(
+            task_id=row.task_id, attempt=row.attempt, category=row.category, seq=row.seq,
+            resolved_at=row.resolved_at, plan=row.plan, **columns,
+        )  # fmt: skip
+
+
+def stored_plan_rows(run_info: Json, seen: set[tuple[str | None, int | None]]) -> Iterator[PlanTableRow]:
+    """Plans that only run_info.json has: those of reused tasks."""
+    plans = run_info.get("resolved_execution_plans")
+    for task_id, entry in (plans if isinstance(plans, dict) else {}).items():
+        attempts = entry.get("attempts") if isinstance(entry, dict) else None
+        for number, plan in (attempts if isinstance(attempts, dict) else {}).items():
+            attempt = as_int(int(number)) if str(number).isdecimal() and len(str(number)) < 19 else None
+            key = (text(task_id), attempt)
+            if key not in seen and isinstance(plan, dict):
+                yield PlanTableRow(
+                    task_id=key[0], attempt=attempt, source="run_info", plan=json_text(plan), **plan_columns(plan)
+                )
+
+
+def plan_columns(plan: Json) -> Json:
+    """What the table shows of a plan."""
+    environment, evaluation = _object(plan.get("environment")), _object(plan.get("evaluation_environment"))
+    return {
+        "environment": text(environment.get("id")),
+        "evaluation_environment": text(evaluation.get("id")),
+        "evaluation_environment_mode": text(plan.get("evaluation_environment_mode")),
+        "network_policy": _either(environment, "network_policy", "baseline_network_policy"),
+        "run_network_policy": json_text(plan.get("run_network_policy")),
+        "verifier_network_policy": _either(plan, "verifier_network_policy", "evaluation_network_policy"),
+        "applied_recipes": json_text(plan.get("applied_recipes")),
+        "run_timeout_seconds": _seconds(plan.get("run_timeout_seconds")),
+        "evaluation_timeout_seconds": _seconds(plan.get("evaluation_timeout_seconds")),
+    }
+
+
+def _either(members: Json, name: str, other: str) -> JsonText | None:
+    value = members.get(name)
+    return json_text(members.get(other) if value is None else value)
+
+
+def _seconds(value: Any) -> float | None:
+    return as_float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _parse(plan: str) -> Json:
+    try:
+        return msgspec.json.decode(plan, type=dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        try:
+            return codec.parse_object(codec.utf8(plan))
+        except MalformedLineError:
+            return {}
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}

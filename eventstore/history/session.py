@@ -1,0 +1,128 @@
+"""Opening a history: find the runs, read them into tables, put the views on top, lock the door.
+
+Without a catalog the tables are in memory. Whatever is wrong with one run directory never stops the others: it is told
+to `on_problem`, and is a row of `damage` where a run has one.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..life import life_of, paths_held_open
+from ..rundir import RunDir, find_runs, is_run_dir
+from . import guard
+from .read import key_text, read_run
+from .spool import Spool, create_tables
+
+Report = Callable[[str, str], None]
+"""Told of a path and, in words, what is wrong with it."""
+
+
+def connect(
+    *paths: str | os.PathLike[str],
+    on_problem: Report | None = None,
+    memory_limit: str | None = None,
+    threads: int | None = None,
+    locked: bool = True,
+) -> Any:
+    """A DuckDB connection with the views over all runs at and below `paths` (here, where none is given).
+
+    It only reads: with `locked`, nothing outside the history can be reached by its SQL, and no setting changed.
+    Raises InputError if a path is missing or is no folder.
+    """
+    connection = _open(memory_limit, threads)
+    try:
+        connection.execute("ATTACH ':memory:' AS store")
+        create_tables(connection, "store.main")
+        runs = list(runs_below(paths, on_problem))
+        load_runs(connection, runs, on_problem)
+        finish(connection, {key_text(run.run_key): run.path for run in runs}, locked=locked)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _open(memory_limit: str | None, threads: int | None) -> Any:
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config=guard.settings(memory_limit, threads))  # type: ignore[arg-type]
+    connection.execute("SET TimeZone='UTC'")
+    connection.execute("SET enable_progress_bar=false")
+    return connection
+
+
+def runs_below(paths: Sequence[str | os.PathLike[str]], on_problem: Report | None) -> Iterable[RunDir]:
+    """All runs at and below the paths; keys are relative to the path, or to what several have in common."""
+    folders = [Path(path) for path in paths] or [Path()]
+    if len(folders) == 1:
+        yield from find_runs(folders[0], on_problem)
+        return
+    found: dict[str, RunDir] = {}
+    for folder in folders:
+        for run in find_runs(folder, on_problem):
+            found.setdefault(os.path.realpath(run.path), run)
+    tops = [path.parent if is_run_dir(path) else path for path in (Path(os.path.realpath(f)) for f in folders)]
+    common = os.path.commonpath(tops)
+    for real in sorted(found):
+        yield RunDir(found[real].path, os.path.relpath(real, common))
+
+
+def load_runs(connection: Any, runs: Iterable[RunDir], on_problem: Report | None) -> None:
+    """Read runs into the tables of `store`; a run that can't be read is told of and passed over."""
+    connection.execute("SET preserve_insertion_order=false")
+    with Spool(connection, "store.main") as spool:
+        for run in runs:
+            try:
+                row = read_run(run, spool)
+            except OSError as error:
+                tell(on_problem, run.path, f"can't be read: {error.strerror}")
+                continue
+            if row.problem is not None:
+                tell(on_problem, run.path, row.problem)
+        spool.load()
+    connection.execute("SET preserve_insertion_order=true")
+
+
+def tell(on_problem: Report | None, path: Path, words: str) -> None:
+    """Report a problem where somebody listens."""
+    if on_problem is not None:
+        on_problem(key_text(str(path)), words)
+
+
+def finish(connection: Any, folders: dict[str, Path], *, locked: bool, timeout_seconds: float | None = None) -> None:
+    """Put lives and views on top of `store`, then lock."""
+    connection.execute("CREATE TABLE lives (run_key VARCHAR, life VARCHAR, evidence VARCHAR)")
+    lives = list(_lives(connection, folders))
+    for start in range(0, len(lives), 500):
+        batch = lives[start : start + 500]
+        marks = ", ".join(["(?, ?, ?)"] * len(batch))
+        connection.execute(f"INSERT INTO lives VALUES {marks}", [value for row in batch for value in row])
+    for statement in connection.extract_statements(views_sql()):
+        connection.execute(statement)
+    if locked:
+        guard.lock_down(connection, timeout_seconds)
+
+
+def views_sql() -> str:
+    """The statements that make the views."""
+    return resources.files(__package__).joinpath("views.sql").read_text("utf-8")
+
+
+def _lives(connection: Any, folders: dict[str, Path]) -> Iterable[tuple[str, str, str]]:
+    """The life of each run without a final status, as of now."""
+    unfinished = connection.execute(
+        "SELECT run_key, path, damaged > 0, epoch_us(last_event_at) / 1e6 FROM store.main.runs WHERE NOT finished"
+    ).fetchall()
+    held = paths_held_open() if unfinished else frozenset()
+    for run_key, path, damaged, last in unfinished:
+        folder = folders.get(run_key, Path(path))
+        try:
+            life = life_of(folder, finished=False, damaged=damaged, last_timestamp=last, open_paths=held)
+        except (OSError, InputError) as error:
+            yield run_key, "silent", f"can't be looked at: {error}"
+            continue
+        yield run_key, life.name, "; ".join(life.evidence)

@@ -1,0 +1,280 @@
+"""The tables of a history: one struct a row, and the column types that follow from its fields.
+
+Rows of tasks, attempts, phases and retries are those of `projections.timeline`; here are the rest. A table `runs`,
+`events`, … has the struct's fields as its columns, after `run_key`.
+"""
+
+import types
+import typing
+from typing import Any, get_type_hints
+
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from projections.timeline import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
+
+SCHEMA_VERSION = 1
+"""Part of the catalog's file name: a catalog of another version is simply not this one."""
+
+
+class RunRow(Struct, gc=False, kw_only=True):
+    """One run directory. Counters are those of the folded progress.json; `seconds` runs to its end or last event."""
+
+    path: str
+    run_id: str | None = None
+    benchmark: str | None = None
+    harness: str | None = None
+    environment: str | None = None
+    model: str | None = None
+    status: str | None = None
+    finished: bool = False
+    total_tasks: int = 0
+    reused_tasks: int = 0
+    pending_tasks: int = 0
+    running_tasks: int = 0
+    finished_tasks: int = 0
+    completed_tasks: int = 0
+    failed_tasks: int = 0
+    error_tasks: int = 0
+    warning_tasks: int = 0
+    skipped_tasks: int = 0
+    attempts_started: int = 0
+    attempts_finished: int = 0
+    partials_saved: int = 0
+    retries: int = 0
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    last_event_at: Moment | None = None
+    seconds: float | None = None
+    error: str | None = None
+    score: float | None = None
+    attempts_k: int | None = None
+    attempts_strategy: str | None = None
+    reused_from_run_id: str | None = None
+    reused_from_path: str | None = None
+    orchestration_id: str | None = None
+    request_key: str | None = None
+    request_name: str | None = None
+    request_index: int | None = None
+    schema_version: str | None = None
+    stored_status: str | None = None
+    analysis_only: bool = False
+    sealed: bool = False
+    events: int = 0
+    damaged: int = 0
+    torn_bytes: int = 0
+    bytes: int = 0
+    request: JsonText | None = None
+    metric_artifacts: JsonText | None = None
+    problem: str | None = None
+
+
+class EventRow(Struct, gc=False, forbid_unknown_fields=True):
+    """One accepted record: the thirteen members of its line, decoded by the names they have there, then its place.
+
+    `payload` is the payload's text exactly as the line has it. Fields with `~` in their name are set after decoding,
+    whatever a line says. `extra` holds members that the specification doesn't name.
+    """
+
+    run_id: str
+    event: str
+    timestamp: float | None
+    task_id: str | None = None
+    category: str | None = None
+    attempt: int | None = None
+    phase: str | None = None
+    status: str | None = None
+    payload: Raw = Raw(b"{}")
+    orchestration_id: str | None = None
+    request_key: str | None = None
+    request_name: str | None = None
+    request_index: int | None = None
+    log: Raw | UnsetType = UNSET
+    run_key: str = field(default="", name="~run_key")
+    seq: int = field(default=0, name="~seq")
+    line: int = field(default=0, name="~line")
+    offset: int = field(default=0, name="~offset")
+    extra: str | None = field(default=None, name="~extra")
+
+
+class PlanTableRow(Struct, gc=False, kw_only=True):
+    """A resolved plan; `source` is `stream`, or `run_info` for one that only the stored file has (a reused task's)."""
+
+    task_id: str | None
+    attempt: int | None = None
+    category: str | None = None
+    source: str = "stream"
+    seq: int | None = None
+    resolved_at: Moment | None = None
+    environment: str | None = None
+    evaluation_environment: str | None = None
+    evaluation_environment_mode: str | None = None
+    network_policy: JsonText | None = None
+    run_network_policy: JsonText | None = None
+    verifier_network_policy: JsonText | None = None
+    applied_recipes: JsonText | None = None
+    run_timeout_seconds: float | None = None
+    evaluation_timeout_seconds: float | None = None
+    plan: JsonText | None = None
+
+
+class ResultRow(Struct, gc=False, kw_only=True):
+    """One attempt's result.json, without its trajectory."""
+
+    task_id: str
+    attempt: int
+    category: str | None = None
+    state: str | None = None
+    status: str | None = None
+    severity: str | None = None
+    issues: int = 0
+    retries: int | None = None
+    final_answer: JsonText | None = None
+    ground_truth: JsonText | None = None
+    metrics: JsonText | None = None
+    meta: JsonText | None = None
+    analysis_result: JsonText | None = None
+    result_bytes: int = 0
+    file: str = ""
+
+
+class IssueRow(Struct, gc=False, kw_only=True):
+    """One issue of a result, numbered from 0 within it."""
+
+    task_id: str
+    attempt: int
+    category: str | None = None
+    number: int = 0
+    severity: str | None = None
+    phase: str | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class MetricRow(Struct, gc=False, kw_only=True):
+    """One number of a result (`scope` attempt) or of metrics.json (`run`, `category`).
+
+    `value` is text here and a number in the view, because JSON has no form for NaN; `raw` is what stands in the file.
+    """
+
+    scope: str
+    metric: str
+    task_id: str | None = None
+    attempt: int | None = None
+    category: str | None = None
+    reducer: str | None = None
+    k: int | None = None
+    role: str | None = None
+    value: str | None = None
+    total: int | None = None
+    evaluated: int | None = None
+    errors: int | None = None
+    raw: JsonText | None = None
+
+
+class ParamRow(Struct, gc=False, kw_only=True):
+    """One leaf of the request in run_info.json (or of params.json); `name` is its path with dots."""
+
+    name: str
+    source: str
+    value: str | None = None
+    raw: JsonText | None = None
+
+
+class LogRow(Struct, gc=False, kw_only=True):
+    """One message of run.log with the lines that continue it; `logged_at` has its date from the run's start."""
+
+    line: int
+    time: str | None = None
+    logged_at: Moment | None = None
+    level: str | None = None
+    logger: str | None = None
+    task_id: str | None = None
+    message: str = ""
+
+
+class ArtifactRow(Struct, gc=False, kw_only=True):
+    """One file below an attempt's artifacts/ or retries/ folder; `kind` names the folder."""
+
+    task_id: str
+    attempt: int
+    kind: str
+    file: str
+    bytes: int = 0
+    modified_at: Moment | None = None
+
+
+class DamageRow(Struct, gc=False, kw_only=True):
+    """One finding of the scan, or a file that could not be read. `line` counts from 1, `offset` from 0."""
+
+    file: str
+    line: int | None = None
+    offset: int | None = None
+    length: int | None = None
+    code: str = ""
+    severity: str = ""
+    message: str = ""
+    seq: int | None = None
+
+
+TABLES: dict[str, type[Struct]] = {
+    "runs": RunRow,
+    "tasks": TaskRow,
+    "attempts": AttemptRow,
+    "phases": PhaseRow,
+    "retries": RetryRow,
+    "plans": PlanTableRow,
+    "results": ResultRow,
+    "issues": IssueRow,
+    "metrics": MetricRow,
+    "params": ParamRow,
+    "logs": LogRow,
+    "artifacts": ArtifactRow,
+    "damage": DamageRow,
+}
+"""Tables whose rows are written from structs; `events` comes on top."""
+
+_EVENT_COLUMNS = {
+    "seq": "BIGINT",
+    "line": "BIGINT",
+    "offset": "BIGINT",
+    "run_id": "VARCHAR",
+    "event": "VARCHAR",
+    "timestamp": "TIMESTAMP",
+    "task_id": "VARCHAR",
+    "category": "VARCHAR",
+    "attempt": "BIGINT",
+    "phase": "VARCHAR",
+    "status": "VARCHAR",
+    "payload": "JSON",
+    "orchestration_id": "VARCHAR",
+    "request_key": "VARCHAR",
+    "request_name": "VARCHAR",
+    "request_index": "BIGINT",
+    "payload_text": "VARCHAR",
+    "extra": "JSON",
+}
+_SQL_TYPES: dict[Any, str] = {
+    str: "VARCHAR",
+    int: "BIGINT",
+    float: "DOUBLE",
+    bool: "BOOLEAN",
+    Moment: "TIMESTAMP",
+    JsonText: "JSON",
+}
+
+
+def columns_of(table: str) -> dict[str, str]:
+    """Column name → DuckDB type of a table, `run_key` first."""
+    if table == "events":
+        return {"run_key": "VARCHAR", **_EVENT_COLUMNS}
+    hints = get_type_hints(TABLES[table])
+    return {"run_key": "VARCHAR", **{name: _SQL_TYPES[_inner(hint)] for name, hint in hints.items()}}
+
+
+def _inner(hint: Any) -> Any:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return next(kind for kind in typing.get_args(hint) if kind is not type(None))
+    return hint
+
+
+ALL_TABLES = (*TABLES, "events")

@@ -1,0 +1,29 @@
+"""Values from files as a column can hold them: text that UTF-8 has a form for, whole numbers of 64 bits, JSON text."""
+
+import math
+from typing import Any
+
+from projections.timeline import JsonText, as_float, as_int, safe_text
+
+from .. import codec
+
+__all__ = ["as_float", "as_int", "float_text", "json_text", "text"]
+
+text = safe_text
+
+
+def json_text(value: Any) -> JsonText | None:
+    """A value as compact JSON text; None for null. NaN and infinities are spelled as Python spells them."""
+    return None if value is None else JsonText(codec.dump_compact(value, default=str).decode("utf-8"))
+
+
+def float_text(value: Any) -> str | None:
+    """A number or boolean as the text of a number, NaN and infinities included; None for anything else."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if not isinstance(value, int | float):
+        return None
+    number = as_float(value)
+    if math.isnan(number):
+        return "nan"
+    return repr(number) if math.isfinite(number) else ("inf" if number > 0 else "-inf")

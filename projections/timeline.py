@@ -1,0 +1,457 @@
+"""Timeline: tasks, attempts, phases, retries and plans of one stream as rows, with starts, ends and how each ended.
+
+A phase begins at a `phase_changed` and ends at the next event of the same task and attempt that shows that it is over:
+another phase, `attempt_finished`, `attempt_retry` or a new `attempt_started`; or for all attempts of a task at its
+`task_finished` or a new `task_started`; or at `run_finished`. One that nothing ended has no end: the run died in it,
+or is still in it. A repeated `phase_changed` of the same phase (progress of a download) is one span with `updates`.
+Times are Unix seconds as the events have them, so a stepped clock gives negative seconds.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NewType
+
+import msgspec
+from msgspec import Struct
+
+from eventstore import codec
+from eventstore.errors import MalformedLineError
+from eventstore.events import Json
+from eventstore.records import Block, Head, Recorded
+
+from .fold import Base, block_of
+
+Moment = NewType("Moment", float)
+"""Unix time in seconds."""
+JsonText = NewType("JsonText", str)
+"""A JSON value as text."""
+
+
+class Fact(Struct, gc=False):
+    """What the timeline needs of an event. `payload` is JSON text as bytes."""
+
+    event: str
+    timestamp: float
+    task_id: str | None = None
+    category: str | None = None
+    attempt: int | None = None
+    phase: str | None = None
+    status: str | None = None
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class TaskRow(Struct, gc=False):
+    """One task. `status` and `severity` are those of its last `task_finished`; `starts` and `finishes` are 1 in order.
+
+    `seconds` runs from the first start to the last finish, or to the run's last event where there is none.
+    """
+
+    task_id: str
+    category: str | None = None
+    status: str | None = None
+    severity: str | None = None
+    position: int | None = None
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    seconds: float | None = None
+    attempts: int = 0
+    attempts_finished: int = 0
+    retries: int = 0
+    starts: int = 0
+    finishes: int = 0
+    partials_saved: int = 0
+    last_phase: str | None = None
+    last_event_at: Moment | None = None
+    last_seq: int = 0
+
+
+class AttemptRow(Struct, gc=False):
+    """One evaluation attempt of a task; `ended_by` is the event that ended it, None where nothing did."""
+
+    task_id: str
+    attempt: int | None
+    category: str | None = None
+    status: str | None = None
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    seconds: float | None = None
+    ended_by: str | None = None
+    starts: int = 0
+    retries: int = 0
+    phases: int = 0
+    last_phase: str | None = None
+
+
+class PhaseRow(Struct, gc=False):
+    """One stay in a phase. `seconds` runs to its end, or to the run's last event where it has none."""
+
+    seq: int
+    task_id: str | None
+    attempt: int | None
+    category: str | None
+    phase: str
+    started_at: Moment
+    ended_at: Moment | None = None
+    seconds: float | None = None
+    ended_by: str | None = None
+    ended_seq: int | None = None
+    updates: int = 1
+    status: str | None = None
+    error: str | None = None
+
+
+class RetryRow(Struct, gc=False):
+    """One runtime retry. `phase` is the one it struck in; `discarded_seconds` what the attempt had run since its start
+    or its last retry: time that bought nothing."""
+
+    seq: int
+    task_id: str | None
+    attempt: int | None
+    category: str | None
+    retried_at: Moment
+    retry: int | None = None
+    max_retries: int | None = None
+    stage: str | None = None
+    scope: str | None = None
+    matched_pattern: str | None = None
+    retry_delay_seconds: float | None = None
+    retry_detail: str | None = None
+    phase: str | None = None
+    discarded_seconds: float | None = None
+
+
+class PlanRow(Struct, gc=False):
+    """One resolved plan, as the payload that the event holds."""
+
+    seq: int
+    task_id: str | None
+    attempt: int | None
+    category: str | None
+    resolved_at: Moment
+    plan: JsonText
+
+
+class Open(Struct, gc=False):
+    """An attempt that is running: its phase, and since when it has run without a retry."""
+
+    phase: PhaseRow | None = None
+    since: float | None = None
+
+
+class State(Struct):
+    """Rows so far. `open` holds what is running, by task and attempt; `last_timestamp` is the newest record's."""
+
+    tasks: dict[str, TaskRow] = {}
+    attempts: dict[tuple[str, int | None], AttemptRow] = {}
+    phases: list[PhaseRow] = []
+    retries: list[RetryRow] = []
+    plans: list[PlanRow] = []
+    open: dict[str, dict[int | None, Open]] = {}
+    last_timestamp: float | None = None
+
+
+_facts_decoder = msgspec.json.Decoder(list[Fact])
+
+
+def initial(base: Base) -> State:
+    """Nothing has happened; stored files add nothing."""
+    return State()
+
+
+def apply(state: State, record: Recorded, /) -> State:
+    """Fold one record."""
+    return apply_block(state, block_of(record))
+
+
+def apply_block(state: State, block: Block, /) -> State:
+    """Fold a batch of records."""
+    apply_facts(state, read_facts(block), block.first_seq)
+    return state
+
+
+def read_facts(block: Block) -> list[Fact]:
+    """The facts in a batch of accepted lines; odd values become what a column can hold."""
+    try:
+        return _facts_decoder.decode(b"[%b]" % b",".join(block.lines))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [read_fact(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
+
+
+_fact_decoder = msgspec.json.Decoder(Fact)
+
+
+def read_fact(head: Head, line: bytes) -> Fact:
+    """The fact in one accepted line."""
+    try:
+        return _fact_decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        members = codec.envelope_members(codec.decode_accepted(line, head))
+    return Fact(
+        event=safe_text(head.event) or "",
+        timestamp=as_float(head.timestamp),
+        task_id=safe_text(members["task_id"]),
+        category=safe_text(members["category"]),
+        attempt=as_int(members["attempt"]),
+        phase=safe_text(members["phase"]),
+        status=safe_text(members["status"]),
+        payload=msgspec.Raw(codec.dump_compact(members["payload"], default=str)),
+    )
+
+
+def safe_text(value: Any) -> str | None:
+    """A value as text that UTF-8 has a form for: a lone surrogate becomes its escape, another type its JSON."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return codec.utf8(value).decode("utf-8")
+    return codec.dump_compact(value, default=str).decode("utf-8")
+
+
+def as_int(value: Any) -> int | None:
+    """A value as a whole number of 64 bits, None for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
+
+
+def as_float(value: Any) -> float:
+    """A number as a float; one beyond all floats is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def apply_facts(state: State, facts: Iterable[Fact], first_seq: int) -> None:
+    """Fold facts whose records are numbered from `first_seq`."""
+    seq = first_seq
+    for fact in facts:
+        name = fact.event
+        if name == "phase_changed":
+            _phase_changed(state, fact, seq)
+        elif name in _RARE:
+            _RARE[name](state, fact, seq)
+        state.last_timestamp = fact.timestamp
+        seq += 1
+
+
+def _task(state: State, fact: Fact, seq: int) -> TaskRow | None:
+    if not fact.task_id:
+        return None
+    task = state.tasks.get(fact.task_id)
+    if task is None:
+        task = state.tasks[fact.task_id] = TaskRow(fact.task_id)
+    if fact.category is not None:
+        task.category = fact.category
+    task.last_event_at = Moment(fact.timestamp)
+    task.last_seq = seq
+    return task
+
+
+def _attempt(state: State, fact: Fact) -> AttemptRow | None:
+    if not fact.task_id or fact.attempt is None:
+        return None
+    key = (fact.task_id, fact.attempt)
+    row = state.attempts.get(key)
+    if row is None:
+        row = state.attempts[key] = AttemptRow(fact.task_id, fact.attempt, fact.category)
+    return row
+
+
+def _opened(state: State, fact: Fact) -> Open:
+    attempts = state.open.setdefault(fact.task_id or "", {})
+    found = attempts.get(fact.attempt)
+    if found is None:
+        found = attempts[fact.attempt] = Open()
+    return found
+
+
+def _phase_changed(state: State, fact: Fact, seq: int) -> None:
+    task = _task(state, fact, seq)
+    attempt = _attempt(state, fact)
+    name = fact.phase or "running"
+    opened = _opened(state, fact)
+    row = opened.phase
+    if row is not None and row.phase == name:
+        row.updates += 1
+    else:
+        _end_phase(opened, fact, seq)
+        row = opened.phase = PhaseRow(seq, fact.task_id, fact.attempt, fact.category, name, Moment(fact.timestamp))
+        state.phases.append(row)
+        if task is not None:
+            task.last_phase = name
+        if attempt is not None:
+            attempt.last_phase = name
+            attempt.phases += 1
+    if fact.status is not None:
+        row.status = fact.status
+    if len(fact.payload) > 2:  # more than {}
+        error = _payload(fact).get("error")
+        if error:
+            row.error = safe_text(error)
+
+
+def _end_phase(opened: Open, fact: Fact, seq: int) -> None:
+    row = opened.phase
+    if row is not None:
+        row.ended_at = Moment(fact.timestamp)
+        row.seconds = fact.timestamp - row.started_at
+        row.ended_by = fact.event
+        row.ended_seq = seq
+        opened.phase = None
+
+
+def _end_all(state: State, task_id: str, fact: Fact, seq: int) -> None:
+    """End whatever runs in a task: its phases, and its attempts that nothing else ended."""
+    for number, opened in state.open.pop(task_id, {}).items():
+        _end_phase(opened, fact, seq)
+        row = state.attempts.get((task_id, number))
+        if row is not None and row.ended_by is None:
+            _end_attempt(row, fact)
+
+
+def _end_attempt(row: AttemptRow, fact: Fact) -> None:
+    row.finished_at = Moment(fact.timestamp)
+    row.ended_by = fact.event
+    row.seconds = None if row.started_at is None else fact.timestamp - row.started_at
+
+
+def _task_started(state: State, fact: Fact, seq: int) -> None:
+    task = _task(state, fact, seq)
+    if task is None:
+        return
+    _end_all(state, task.task_id, fact, seq)
+    task.starts += 1
+    if task.started_at is None:
+        task.started_at = Moment(fact.timestamp)
+    task.position = as_int(_payload(fact).get("index"))
+
+
+def _task_finished(state: State, fact: Fact, seq: int) -> None:
+    task = _task(state, fact, seq)
+    if task is None:
+        return
+    _end_all(state, task.task_id, fact, seq)
+    task.finishes += 1
+    task.status = fact.status or "completed"
+    task.severity = safe_text(_payload(fact).get("severity")) or None
+    task.finished_at = Moment(fact.timestamp)
+    task.seconds = None if task.started_at is None else fact.timestamp - task.started_at
+
+
+def _attempt_started(state: State, fact: Fact, seq: int) -> None:
+    task, row, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
+    _end_phase(opened, fact, seq)
+    opened.since = fact.timestamp
+    if row is not None:
+        row.starts += 1
+        row.ended_by = None
+        if row.started_at is None:
+            row.started_at = Moment(fact.timestamp)
+    if task is not None:
+        task.attempts += 1
+
+
+def _attempt_finished(state: State, fact: Fact, seq: int) -> None:
+    task, row, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
+    _end_phase(opened, fact, seq)
+    if row is not None:
+        row.status = fact.status
+        _end_attempt(row, fact)
+    if task is not None:
+        task.attempts_finished += 1
+
+
+def _attempt_retry(state: State, fact: Fact, seq: int) -> None:
+    task, row, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
+    payload = _payload(fact)
+    delay = payload.get("retry_delay_seconds")
+    since = opened.since
+    retry = RetryRow(seq, fact.task_id, fact.attempt, fact.category, Moment(fact.timestamp))
+    retry.retry, retry.max_retries = as_int(payload.get("retry")), as_int(payload.get("max_retries"))
+    for name in ("stage", "scope", "matched_pattern", "retry_detail"):
+        setattr(retry, name, safe_text(payload.get(name)))
+    retry.retry_delay_seconds = as_float(delay) if isinstance(delay, int | float) else None
+    retry.phase = None if opened.phase is None else opened.phase.phase
+    retry.discarded_seconds = None if since is None else fact.timestamp - since
+    state.retries.append(retry)
+    _end_phase(opened, fact, seq)
+    opened.since = fact.timestamp
+    if row is not None:
+        row.retries += 1
+    if task is not None:
+        task.retries += 1
+
+
+def _plan_resolved(state: State, fact: Fact, seq: int) -> None:
+    _task(state, fact, seq)
+    text = JsonText(bytes(fact.payload).decode("utf-8"))
+    plan = PlanRow(seq, fact.task_id, fact.attempt, fact.category, Moment(fact.timestamp), text)
+    state.plans.append(plan)
+
+
+def _partial_saved(state: State, fact: Fact, seq: int) -> None:
+    task = _task(state, fact, seq)
+    if task is not None:
+        task.partials_saved += 1
+
+
+def _run_finished(state: State, fact: Fact, seq: int) -> None:
+    for task_id in list(state.open):
+        _end_all(state, task_id, fact, seq)
+
+
+_RARE = {
+    "task_started": _task_started,
+    "task_finished": _task_finished,
+    "attempt_started": _attempt_started,
+    "attempt_finished": _attempt_finished,
+    "attempt_retry": _attempt_retry,
+    "execution_plan_resolved": _plan_resolved,
+    "partial_saved": _partial_saved,
+    "run_finished": _run_finished,
+}
+
+
+def _payload(fact: Fact) -> Json:
+    try:
+        return codec.parse_object(bytes(fact.payload))
+    except MalformedLineError:
+        return {}
+
+
+# -- what is known at the end
+
+
+def take_ended(state: State) -> list[Struct]:
+    """Rows that will not change any more, taken out of the state: so that a long stream fits into memory."""
+    ended: list[Struct] = [row for row in state.phases if row.ended_by is not None]
+    ended += state.retries
+    ended += state.plans
+    state.phases = [row for row in state.phases if row.ended_by is None]
+    state.retries, state.plans = [], []
+    return ended
+
+
+def rows(state: State) -> list[Struct]:
+    """All rows; what nothing ended gets its seconds up to the stream's last record, and keeps no end."""
+    last = state.last_timestamp
+    for task_id, attempts in state.open.items():
+        for number, opened in attempts.items():
+            attempt = state.attempts.get((task_id, number))
+            if opened.phase is not None and last is not None:
+                opened.phase.seconds = last - opened.phase.started_at
+            if attempt is not None and attempt.ended_by is None and last is not None and attempt.started_at is not None:
+                attempt.seconds = last - attempt.started_at
+    for task in state.tasks.values():
+        if task.finishes == 0 and last is not None and task.started_at is not None:
+            task.seconds = last - task.started_at
+    return [*state.tasks.values(), *state.attempts.values(), *state.phases, *state.retries, *state.plans]
+
+
+def render(state: State, /) -> bytes:
+    """All rows as JSON, by kind."""
+    by_kind: Json = {"tasks": [], "attempts": [], "phases": [], "retries": [], "plans": []}
+    names = dict(zip((TaskRow, AttemptRow, PhaseRow, RetryRow, PlanRow), by_kind, strict=True))
+    for row in rows(state):
+        by_kind[names[type(row)]].append(msgspec.to_builtins(row))
+    return codec.dump_pretty(by_kind, sort_keys=False)
