@@ -5,12 +5,14 @@ does one; if one is, the caller waits, and afterwards either is covered or leads
 written meanwhile. So the number of fsyncs follows the disk, not the callers.
 """
 
-import asyncio
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:  # it costs start-up time, and a caller of `future` has loaded it
+    import asyncio
 
 Durability: TypeAlias = Literal["always", "group", "os"]
 
@@ -42,8 +44,8 @@ class Syncer:
         self._closing = False
         self._gather = False
         self._thread: threading.Thread | None = None
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        self._called: set[asyncio.AbstractEventLoop] = set()
+        self._waiters: list[tuple["asyncio.AbstractEventLoop", "asyncio.Future[None]"]] = []
+        self._called: set["asyncio.AbstractEventLoop"] = set()
         self.dirty = False
         """Whether the background thread already knows of lines to sync; the appending side looks before it asks."""
 
@@ -86,6 +88,8 @@ class Syncer:
 
     def future(self) -> "asyncio.Future[None]":
         """A future that is done when everything written up to now is durable; to be awaited in the running loop."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self.start()
@@ -96,7 +100,7 @@ class Syncer:
             loop.call_soon(self._call_up, loop)
         return future
 
-    def _call_up(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _call_up(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._called.discard(loop)
         self._wake.set()
 

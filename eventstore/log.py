@@ -58,6 +58,7 @@ class EventLog:
         self.unread: list[bytes] | None = None
         self.on_unread: Callable[[], None] = lambda: None
         self._files, self._run_lock, self._fd = files, lock, opened.fd
+        self._write = files.write
         self._speller = Speller(run_id, origin, clock)
         self._lock = threading.Lock()
         self._bytes, self._seq, self._prev = opened.bytes, opened.seq, opened.prev.encode()
@@ -145,18 +146,19 @@ class EventLog:
             line = text + digest + CLOSING
             # An interrupt may strike anywhere from here on: what is in flight tells the next caller where to look.
             self._in_flight = (line, digest)
+            size = len(line)
             try:
-                if self._files.write(self._fd, line) != len(line):
+                if self._write(self._fd, line) != size:
                     self._continue(line)
             except OSError as error:
-                self._undo(error, len(line))
-            end = self._bytes + len(line)
-            self._bytes, self._seq, self._prev, self._session, self._in_flight = end, seq + 1, digest, b"", None
+                self._undo(error, size)
+            self._bytes = end = self._bytes + size
+            self._seq, self._prev, self._session, self._in_flight = seq + 1, digest, b"", None
             unread = self.unread
             if unread is not None:
-                unread.append(line)
-                if len(unread) == 1:
+                if not unread:
                     self.on_unread()
+                unread.append(line)
         if self._group:
             if not self._syncer.dirty:
                 self._syncer.request()

@@ -2,14 +2,16 @@
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import OutputError
+from .filesystem import REAL, FileSystem
 
 TEMPORARY_PREFIX = ".tmp."
 
 
-def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
+def replace_file(path: Path, content: bytes, *, durable: bool, files: FileSystem = REAL) -> None:
     """Replace `path` by rename; its mode stays. `durable` syncs the file, then the folder.
 
     Raises OutputError, and leaves what was there, if that can't be done.
@@ -17,18 +19,19 @@ def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}.{secrets.token_hex(8)}")
     try:
         mode = path.stat().st_mode & 0o7777 if path.exists() else 0o644
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        fd = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
-            write_all(fd, content)
+            files.write_all(fd, content)
             if durable:
-                os.fsync(fd)
+                files.fsync(fd)
         finally:
-            os.close(fd)
-        os.replace(temporary, path)
+            files.close(fd)
+        files.replace(temporary, path)
         if durable:
-            sync_folder(path.parent)  # without it the rename itself can be lost
+            files.sync_folder(path.parent)  # without it the rename itself can be lost
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            files.unlink(temporary)
         raise OutputError(f"{path}: can't be written: {error.strerror}", path) from None
 
 

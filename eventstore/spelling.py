@@ -38,26 +38,26 @@ class Speller:
         self._clock = clock
         self._encode = msgspec.json.Encoder().encode
         self._tail = _origin_tail(self._origin)
-        self._heads = {kind: _heads(tag, run_id) for tag, kind in KNOWN_EVENTS.items()} if _is_plain(run_id) else {}
+        self._heads = {kind: _heads(kind, run_id) for kind in KNOWN_EVENTS.values()} if _is_plain(run_id) else {}
 
     def spell(self, event: Event) -> bytes:
         """A compact line without its closing brace. Raises UsageError for what is no event of this run."""
-        head = self._heads.get(type(event))  # type: ignore[arg-type]
-        if head is None or event.run_id or event.timestamp or event.log is not UNSET or event.extra is not UNSET:
+        known = self._heads.get(type(event))  # type: ignore[arg-type]
+        if known is None or event.timestamp or event.run_id or event.extra is not UNSET or event.log is not UNSET:
             return self._spell_slowly(event)
+        start, skipped, typed = known
         payload: Any = event.payload
-        if isinstance(payload, Payload) and payload.extra is not UNSET:
+        if typed and (type(payload) is dict or payload.extra is not UNSET):
             return self._spell_slowly(event)
         try:
             text = self._encode(event)
         except (TypeError, ValueError, RecursionError):
             return self._spell_slowly(event)
-        if payload and text.find(_NULL, text.find(_PAYLOAD), _BEFORE_ORIGIN) >= 0 and codec.holds_non_finite(payload):
+        if payload and text.find(_NULL, text.find(_PAYLOAD), _BEFORE_ORIGIN) > 0 and codec.holds_non_finite(payload):
             return self._spell_slowly(event)  # msgspec writes null for NaN, without a word
-        start, skipped = head
         if self._tail is not None and text.endswith(NO_ORIGIN):
-            return b"%b%a%b%b" % (start, self._clock(), text[skipped : -len(NO_ORIGIN)], self._tail)
-        return b"%b%a%b" % (start, self._clock(), text[skipped:-1])
+            return b"%b%b%b%b" % (start, self._encode(self._clock()), text[skipped:_BEFORE_ORIGIN], self._tail)
+        return start + self._encode(self._clock()) + text[skipped:-1]
 
     def _spell_slowly(self, event: Event) -> bytes:
         try:
@@ -87,10 +87,12 @@ def _is_plain(run_id: str) -> bool:
     return True
 
 
-def _heads(tag: str, run_id: str) -> tuple[bytes, int]:
-    """How a line of this type begins, up to the time, and how many of the encoder's own bytes that replaces."""
-    encoded = b'{"event":"%b","run_id":"","timestamp":0' % tag.encode()
-    return b'{"run_id":%b,"event":"%b","timestamp":' % (msgspec.json.encode(run_id), tag.encode()), len(encoded)
+def _heads(kind: type[Fact], run_id: str) -> tuple[bytes, int, bool]:
+    """How a line of this type begins, up to the time; how many of the encoder's own bytes that replaces; typed or not."""
+    tag = kind.__struct_config__.tag.encode()  # type: ignore[union-attr]
+    encoded = b'{"event":"%b","run_id":"","timestamp":0' % tag
+    start = b'{"run_id":%b,"event":"%b","timestamp":' % (msgspec.json.encode(run_id), tag)
+    return start, len(encoded), isinstance(kind().payload, Payload)
 
 
 def _origin_tail(origin: Origin) -> bytes | None:
