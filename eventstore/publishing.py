@@ -1,0 +1,411 @@
+"""Writing task results: attempts, retries, and the publication of a task, each safe against a crash at any point.
+
+    store = TaskStore(run_dir, append=recorder.append)
+    folder = store.begin_attempt("arith-001", 1)      # earlier outputs of this attempt go to retries/
+    store.save_retry("arith-001", 1, RetryDetail(...), discarded)
+    store.publish("arith-001", category=None, ground_truth="7", attempt_plan={"k": 1, "strategy": "avg"},
+                  attempts={1: AttemptResult(status="completed", metrics={"correct": True})})
+
+A task is worked on below `details/running`. Publishing writes and syncs the attempts, then `task.json`, then an
+intent, turns the artifact references, and moves the folder to its state by one rename: a reader sees the task
+unpublished or whole. A task that is published already is first built anew beside itself and swapped in, old or new.
+`recover` finishes what an intent promised and undoes the rest. `partial_saved` is appended when all of it is durable.
+One lock per task: other tasks cost nothing.
+"""
+
+import os
+import secrets as random_names
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from .attempt_results import AttemptResult, check_attempt_plan, check_issue, check_result, redact_outcome, render_result
+from .codec import dump_pretty
+from .details import TaskDir, find_task, task_dirs
+from .errors import DamagedError, OutputError, RefusedError
+from .events import Fact, Json, PartialSaved
+from .filesystem import REAL, FileSystem
+from .fingerprints import ArtifactLimits, Budget
+from .intents import INTENT_PREFIX, Intent, read_intents, swap_in, write_intent
+from .json_files import read_members
+from .references import point_at, point_at_archive, records_of
+from .results import Issue
+from .snapshots import replace_file
+from .task_names import (
+    ARTIFACTS_NAME,
+    CHECKPOINT_FILE,
+    DETAILS_NAME,
+    OLDER_TASK_SCHEMA,
+    RESULT_FILE,
+    RETRIES_NAME,
+    RETRY_SCHEMA,
+    RUNNING,
+    TASK_FILE,
+    TASK_SCHEMA,
+    TASK_STATES,
+    attempt_directory_name,
+    check_task_id,
+    state_of,
+    task_directory_name,
+)
+from .tree_copy import TreeCopy, remove_tree
+
+Append = Callable[[Fact], Any]
+UNLIMITED = ArtifactLimits(2**62, 2**31, 1e9)
+
+
+class RetryDetail(Struct, frozen=True, kw_only=True):
+    """Why a result was discarded: the members of `agentcompass.retry.v1` beside the result itself."""
+
+    retry: int
+    max_retries: int
+    stage: str
+    scope: str = "attempt"
+    matched_pattern: str = ""
+    retry_delay_seconds: float | None = None
+    issues: Sequence[Issue] = ()
+
+
+class Recovered(Struct, frozen=True):
+    """What `recover` did: task ids that were published or saved late, and paths of leftovers that it removed."""
+
+    finished: list[str]
+    events: list[str]
+    removed: list[str]
+
+
+class TaskStore:
+    """The writer of one run's task results; may be shared by threads.
+
+    `append` gets the `partial_saved` event of each publication. `secrets` are literal values to redact. With
+    `durable=False` nothing is synced (tests, scratch runs).
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        append: Append | None = None,
+        secrets: Sequence[str] = (),
+        durable: bool = True,
+        files: FileSystem = REAL,
+    ) -> None:
+        self.run_dir, self._append = run_dir, append
+        self._secrets, self._durable, self._files = tuple(secrets), durable, files
+        self._locks = [threading.RLock() for _ in range(64)]
+
+    # -- while a task runs
+
+    def begin_attempt(self, task_id: str, attempt: int, *, category: str | None = None) -> Path:
+        """The folder of an attempt that is about to run, listed in `task.json`; a published task goes back to running.
+
+        Outputs of an earlier execution (result, checkpoint, artifacts) are moved to `retries/<random>/` in one step.
+        """
+        name = attempt_directory_name(attempt)
+        with self._lock(task_id):
+            task = self._opened(task_id)
+            folder = self._list_attempt(task, attempt) / name
+            earlier = [path for path in (folder / ARTIFACTS_NAME, folder / RESULT_FILE, folder / CHECKPOINT_FILE)]
+            self._archive(folder, [path for path in earlier if os.path.lexists(path)])
+            return folder
+
+    def attempt_dir(self, task_id: str, attempt: int) -> Path:
+        """The folder of an attempt, made and listed in `task.json` where it is missing; nothing is moved."""
+        with self._lock(task_id):
+            task = find_task(self.run_dir, task_id)
+            if task is None:
+                task = self._opened(task_id)
+            return self._list_attempt(task, attempt) / attempt_directory_name(attempt)
+
+    def save_retry(
+        self, task_id: str, attempt: int, detail: RetryDetail, discarded: Json, *, category: str | None = None
+    ) -> Path:
+        """Keep a discarded result as `retries/<task>.attempt<n>.retry<r>.<stage>.json`; the path."""
+        for issue in detail.issues:
+            check_issue(issue)
+        members = {
+            "schema_version": RETRY_SCHEMA,
+            "task_id": task_id,
+            "category": category,
+            "attempt": attempt,
+            **structs.asdict(detail),
+            "issues": [structs.asdict(issue) for issue in detail.issues],
+        }
+        record = redact_outcome(members, self._secrets)
+        record["discarded_result"] = redact_outcome(discarded, self._secrets)
+        stage = detail.stage.replace("/", "_").replace(":", "_").replace("\0", "_")[:60] or "unknown"
+        with self._lock(task_id):
+            folder = self.attempt_dir(task_id, attempt) / RETRIES_NAME
+            self._make_folder(folder)
+            name = f"{folder.parent.parent.name}.attempt{attempt}.retry{detail.retry}.{stage}.json"
+            self._write(folder / name, dump_pretty(record, sort_keys=False))
+            return folder / name
+
+    def save_result(self, task_id: str, attempt: int, result: AttemptResult) -> Path:
+        """Keep one attempt's result while its task still runs; the path."""
+        check_result(result)
+        with self._lock(task_id):
+            path = self.attempt_dir(task_id, attempt) / RESULT_FILE
+            self._write(path, render_result(result, self._secrets))
+            return path
+
+    # -- publication
+
+    def publish(
+        self,
+        task_id: str,
+        *,
+        category: str | None,
+        ground_truth: Any,
+        attempt_plan: Json,
+        attempts: Mapping[int, AttemptResult],
+        append: bool = True,
+    ) -> Path:
+        """Publish a task's whole result and append `partial_saved`; the path of its folder.
+
+        Attempts that are not given keep the result that stands on disk. Raises UsageError for what the schema doesn't
+        allow, OutputError for what can't be written; the task then stands as it stood, or under `running`.
+        """
+        check_task_id(task_id)
+        for number, result in attempts.items():
+            attempt_directory_name(number)
+            check_result(result)
+        shared = {
+            "category": category,
+            "ground_truth": ground_truth,
+            "attempt_plan": check_attempt_plan(attempt_plan, list(attempts)),
+        }
+        with self._lock(task_id):
+            task = find_task(self.run_dir, task_id)
+            if task is not None and task.state != RUNNING:
+                folder = self._republish(task, task_id, shared, attempts)
+            else:
+                folder = self._first_publish(task_id, shared, attempts)
+            if append:
+                self._announce(task_id, category)
+            return folder
+
+    def _first_publish(self, task_id: str, shared: Json, attempts: Mapping[int, AttemptResult]) -> Path:
+        task = self._opened(task_id)
+        self._fill(task, task_id, shared, attempts)
+        return self._move(task.path, self._target_state(task.path, attempts))
+
+    def _republish(self, task: TaskDir, task_id: str, shared: Json, attempts: Mapping[int, AttemptResult]) -> Path:
+        """Build the new task beside the old one, then swap: a reader sees one or the other, never a mixture."""
+        _check_usable(task, task_id)
+        staging = self._details / f"{INTENT_PREFIX}{random_names.token_hex(8)}"
+        self._make_folder(staging)
+        new = staging / task.path.name
+        try:
+            TreeCopy(Budget(UNLIMITED), link=True, durable=self._durable).copy(task.path, new)
+            self._fill(TaskDir(new, RUNNING, self.run_dir), task_id, shared, attempts)
+            state = self._target_state(new, attempts)
+            target = self._details / state / new.name
+            point_at(new, self._relative(target), durable=self._durable, files=self._files)
+        except BaseException:
+            remove_tree(staging)
+            raise
+        self._make_folder(target.parent)
+        intent = Intent(new.name, state, staging.name, new.stat().st_ino, task.state)
+        path = self._write_intent(intent)
+        swap_in(self._details, intent, files=self._files)
+        self._files.unlink(path)
+        return target
+
+    def _fill(self, task: TaskDir, task_id: str, shared: Json, attempts: Mapping[int, AttemptResult]) -> None:
+        """Attempts first, `task.json` last: shared fields in it say that every listed attempt is there."""
+        index = dict(self._index(task))
+        for number, result in sorted(attempts.items()):
+            name = attempt_directory_name(number)
+            self._make_folder(task.path / name)
+            self._write(task.path / name / RESULT_FILE, render_result(result, self._secrets))
+            index[str(number)] = name
+        index = dict(sorted(index.items(), key=lambda item: int(item[0])))
+        for name in index.values():
+            if not (task.path / name / RESULT_FILE).is_file():
+                self._make_folder(task.path / name)
+                self._write(task.path / name / RESULT_FILE, dump_pretty({"retry_count": 0}, sort_keys=False))
+        self._write_index(task.path, task_id, index, shared)
+
+    def _target_state(self, folder: Path, given: Mapping[int, AttemptResult]) -> str:
+        severities = {severity for result in given.values() for severity in result.severities}
+        for attempt in TaskDir(folder, RUNNING, self.run_dir).attempts.values():
+            if attempt.number not in given:
+                result = attempt.read_result()
+                if result.problem is not None:
+                    raise DamagedError(f"{attempt.path / RESULT_FILE}: {result.problem}", attempt.path)
+                severities |= {issue.severity for issue in result.issues}
+        return state_of(severities)
+
+    def move(self, task_id: str, state: str) -> Path:
+        """Move a task to another state, its artifact references with it; nothing else in it is parsed."""
+        if state not in TASK_STATES:
+            raise RefusedError(f"{state!r:.80} is no state of a task")
+        with self._lock(task_id):
+            task = find_task(self.run_dir, task_id)
+            if task is None:
+                raise RefusedError(f"{self.run_dir}: holds no task {task_id!r:.200}", self.run_dir)
+            return task.path if task.state == state else self._move(task.path, state)
+
+    def _move(self, source: Path, state: str) -> Path:
+        """One rename, references first. Back to `running` needs no intent: recovery turns references by the place."""
+        target = self._details / state / source.name
+        if os.path.lexists(target):
+            raise OutputError(f"{target}: is there already", target)
+        self._make_folder(target.parent)
+        intent = None if state == RUNNING else self._write_intent(Intent(source.name, state))
+        point_at(source, self._relative(target), durable=self._durable, files=self._files)
+        self._files.replace(source, target)
+        self._sync(target.parent)
+        self._sync(source.parent)
+        if intent is not None:
+            self._files.unlink(intent)
+        return target
+
+    # -- recovery
+
+    def recover(self, unsaved: Iterable[str] = ()) -> Recovered:
+        """Finish or undo what a crash left. Nobody else may be writing to the run.
+
+        `unsaved`: ids of tasks that the stream has started and no `partial_saved` for; those that turn out to be
+        published get the event that the crash left out.
+        """
+        removed: list[str] = []
+        finished = [self._finish(path, intent) for path, intent in read_intents(self._details)]
+        for folder in sorted(self._details.glob(f"{INTENT_PREFIX}*")) if self._details.is_dir() else ():
+            removed.append(self._relative(folder))
+            remove_tree(folder)
+        for task in task_dirs(self.run_dir):
+            self._tidy(task, removed)
+        events = []
+        for task_id in unsaved:
+            published = find_task(self.run_dir, task_id)
+            if published is not None and published.published:
+                self._announce(task_id, published.category)
+                events.append(task_id)
+        by_name = {task.path.name: task.task_id for task in task_dirs(self.run_dir)}
+        return Recovered([by_name.get(name) or name for name in finished], events, removed)
+
+    def _finish(self, path: Path, intent: Intent) -> str:
+        """Do what an intent promised; the name of the task's folder."""
+        target = self._details / intent.state / intent.name
+        self._make_folder(target.parent)
+        if intent.staging is not None:
+            swap_in(self._details, intent, files=self._files)
+        elif not target.exists():
+            sources = (self._details / state / intent.name for state in TASK_STATES)
+            source = next((folder for folder in sources if folder.is_dir()), target)
+            if source != target:
+                self._move(source, intent.state)
+        path.unlink(missing_ok=True)
+        return intent.name
+
+    def _tidy(self, task: TaskDir, removed: list[str]) -> None:
+        for path in task.leftovers:
+            if path.parent.name == RETRIES_NAME and path.is_dir():
+                self._finish_archive(path)
+            else:
+                removed.append(self._relative(path))
+                remove_tree(path)
+        point_at(task.path, task.relative, durable=self._durable, files=self._files)
+
+    # -- parts
+
+    @property
+    def _details(self) -> Path:
+        return self.run_dir / DETAILS_NAME
+
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self.run_dir).as_posix()
+
+    def _lock(self, task_id: str) -> threading.RLock:
+        check_task_id(task_id)
+        return self._locks[hash(task_id) % len(self._locks)]
+
+    def _opened(self, task_id: str) -> TaskDir:
+        """The task's folder under `running`, made, or moved back there, where that is needed."""
+        task = find_task(self.run_dir, task_id)
+        if task is None:
+            path = self._details / RUNNING / task_directory_name(task_id)
+            self._make_folder(path)
+            self._write_index(path, task_id, {}, {})
+            task = TaskDir(path, RUNNING, self.run_dir)
+        elif task.state != RUNNING:
+            _check_usable(task, task_id)
+            task = TaskDir(self._move(task.path, RUNNING), RUNNING, self.run_dir)
+        elif not os.path.lexists(task.path / TASK_FILE):  # a crash came between the folder and its index
+            self._write_index(task.path, task_id, {}, {})
+            task = TaskDir(task.path, RUNNING, self.run_dir)
+        _check_usable(task, task_id)
+        return task
+
+    def _list_attempt(self, task: TaskDir, attempt: int) -> Path:
+        name = attempt_directory_name(attempt)
+        if str(attempt) not in self._index(task):
+            index = {**self._index(task), str(attempt): name}
+            self._write_index(task.path, task.task_id or "", dict(sorted(index.items(), key=lambda item: int(item[0]))))
+        self._make_folder(task.path / name)
+        return task.path
+
+    def _index(self, task: TaskDir) -> dict[str, str]:
+        return {str(number): f"attempt-{number}" for number, attempt in task.attempts.items() if attempt.listed}
+
+    def _write_index(self, folder: Path, task_id: str, index: Json, shared: Json | None = None) -> None:
+        stored = read_members(folder / TASK_FILE, None).values if shared is None else {}
+        kept = {name: value for name, value in stored.items() if name not in ("schema_version", "task_id", "attempts")}
+        members = {"schema_version": TASK_SCHEMA, "task_id": task_id, "attempts": index, **(shared or kept)}
+        self._write(folder / TASK_FILE, dump_pretty(members, sort_keys=False))
+
+    def _archive(self, folder: Path, earlier: list[Path]) -> None:
+        if not earlier:
+            return
+        token = random_names.token_hex(16)
+        staging = folder / RETRIES_NAME / f".tmp.{token}"
+        self._make_folder(staging)
+        for path in earlier:
+            self._files.replace(path, staging / path.name)
+        self._finish_archive(staging)
+
+    def _finish_archive(self, staging: Path) -> None:
+        """Give an archive its final name, its references first; also what recovery does with one that a crash left."""
+        token = staging.name.removeprefix(".tmp.")
+        folder = staging.parent.parent
+        records = [path for path in staging.iterdir() if path.suffix == ".json"]
+        diagnostics = [path for path in records_of(folder.parent) if path.parent == staging.parent]
+        point_at_archive(folder, token, records + diagnostics, durable=self._durable, files=self._files)
+        self._files.replace(staging, staging.with_name(token))
+        self._sync(staging.parent)
+
+    def _write_intent(self, intent: Intent) -> Path:
+        return write_intent(self._details, intent, durable=self._durable, files=self._files)
+
+    def _announce(self, task_id: str, category: str | None) -> None:
+        if self._append is not None:
+            self._append(PartialSaved(task_id=task_id, category=category))
+
+    def _write(self, path: Path, content: bytes) -> None:
+        if path.is_symlink():
+            raise RefusedError(f"{path}: is a symbolic link", path)
+        replace_file(path, content, durable=self._durable, files=self._files)
+
+    def _make_folder(self, folder: Path) -> None:
+        if any(path.is_symlink() for path in (folder, *folder.parents) if self.run_dir in path.parents):
+            raise RefusedError(f"{folder}: a symbolic link stands on the way", folder)
+        try:
+            self._files.make_folders(folder)
+        except OSError as error:
+            raise OutputError(f"{folder}: can't be made: {error.strerror}", folder) from None
+
+    def _sync(self, folder: Path) -> None:
+        if self._durable:
+            self._files.sync_folder(folder)
+
+
+def _check_usable(task: TaskDir, task_id: str) -> None:
+    if task.problem is not None or task.task_id != task_id:
+        raise DamagedError(f"{task.path}: {task.problem or 'holds another task'}", task.path)
+    if task.schema == OLDER_TASK_SCHEMA:
+        raise RefusedError(f"{task.path}: is of an older schema, which is read and never rewritten", task.path)

@@ -1,0 +1,83 @@
+"""References to artifact folders inside stored JSON files, changed without parsing the files.
+
+A reference is a member `"directory": "details/…/artifacts"`. In valid JSON its opening quote can only follow `{` or a
+comma, and a quote inside a string is escaped, so the pattern can't match inside a text. A file without such a
+reference is not written, however long it is.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .errors import InputError
+from .filesystem import REAL, FileSystem
+from .json_files import read_bytes
+from .snapshots import replace_file
+from .task_names import ARTIFACTS_NAME, RETRIES_NAME, TASK_STATES, attempt_number, is_leftover
+
+_STATES = b"|".join(state.encode() for state in TASK_STATES)
+_KEY = rb'([{,][ \t\r\n]*"directory"[ \t\r\n]*:[ \t\r\n]*")'
+
+
+def point_at(task_dir: Path, relative: str, *, durable: bool, files: FileSystem = REAL) -> list[Path]:
+    """Make every artifact reference in a task's records say that the task stands at `relative`; the changed files."""
+    name = re.escape(task_dir.name.encode())
+    pattern = re.compile(_KEY + rb"details/(?:(?:" + _STATES + rb")/)?" + name + rb"/")
+    replacement = relative.encode() + b"/"
+    changed = []
+    for path in records_of(task_dir):
+        if _substitute(path, pattern, replacement, durable, files):
+            changed.append(path)
+    return changed
+
+
+def point_at_archive(attempt_dir: Path, archive: str, paths: list[Path], *, durable: bool, files: FileSystem) -> None:
+    """Make references to an attempt's own artifacts say that they stand in `retries/<archive>/` now."""
+    parents = rb"(details/(?:[^/\"]+/)?" + re.escape(f"{attempt_dir.parent.name}/{attempt_dir.name}/".encode()) + rb")"
+    pattern = re.compile(_KEY + parents + rb"(?=" + ARTIFACTS_NAME.encode() + rb'")')
+    for path in paths:
+        _substitute(path, pattern, rb"", durable, files, lambda found: found[0] + f"{RETRIES_NAME}/{archive}/".encode())
+
+
+def records_of(task_dir: Path) -> Iterator[Path]:
+    """The JSON records of a task that may hold references; artifacts themselves are never touched."""
+    for attempt in _folders(task_dir):
+        if attempt_number(attempt.name) is not None:
+            yield from _records(attempt)
+            yield from _records(attempt / RETRIES_NAME)
+            for archive in _folders(attempt / RETRIES_NAME):
+                yield from _records(archive)
+
+
+def _folders(folder: Path) -> list[Path]:
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+def _records(folder: Path) -> Iterator[Path]:
+    if folder.is_dir() and not folder.is_symlink():
+        for path in sorted(folder.iterdir()):
+            if path.suffix == ".json" and not is_leftover(path.name) and path.is_file() and not path.is_symlink():
+                yield path
+
+
+def _substitute(
+    path: Path,
+    pattern: re.Pattern[bytes],
+    replacement: bytes,
+    durable: bool,
+    files: FileSystem,
+    build: Callable[[re.Match[bytes]], bytes] | None = None,
+) -> bool:
+    try:
+        content = read_bytes(path)
+    except (FileNotFoundError, InputError):
+        return False
+    if b'"directory"' not in content:
+        return False
+    changed = pattern.sub(build or (lambda found: found[1] + replacement), content)
+    if changed == content:
+        return False
+    replace_file(path, changed, durable=durable, files=files)
+    return True
