@@ -1,0 +1,244 @@
+"""`compass-es verify PATH…`: every contradiction in run directories, named, with its place."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eventstore.errors import UsageError
+from eventstore.records import Finding
+
+from . import output
+from .moment import parse_time
+
+FORMATS = ("text", "json", "sarif", "junit")
+SEVERITIES = ("error", "warning", "info")
+
+
+@click.command(name="verify")
+@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--strict", is_flag=True, help="Warnings count as errors for the exit code.")
+@click.option("--only", metavar="CODE,...", help="Report these codes and no others.")
+@click.option("--ignore", metavar="CODE,...", help="Don't report these codes.")
+@click.option("--since", metavar="T", help="Leave out runs whose files haven't changed since T (ISO 8601 or Unix).")
+@click.option("--max-findings", metavar="N", type=click.IntRange(min=0), help="List at most N findings; count all.")
+@click.option("--baseline", type=click.Path(path_type=Path), metavar="FILE", help="Leave out findings that FILE lists.")
+@click.option("--write-baseline", type=click.Path(path_type=Path), metavar="FILE", help="Write FILE with all findings.")
+@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Processes to use (default: processors).")
+@click.option("--format", "style", type=click.Choice(FORMATS), default="text", help="How to report.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--rules", "list_rules", is_flag=True, help="List all rules and end.")
+def command(
+    paths: tuple[Path, ...],
+    strict: bool,
+    only: str | None,
+    ignore: str | None,
+    since: str | None,
+    max_findings: int | None,
+    baseline: Path | None,
+    write_baseline: Path | None,
+    jobs: int | None,
+    style: str,
+    as_json: bool,
+    list_rules: bool,
+) -> int:
+    """Check run directories at or below each PATH, and change nothing.
+
+    Exit code 1 where an error is found (with --strict also for a warning), 0 otherwise. A run that was merely killed
+    has warnings; an error is a contradiction or damage.
+    """
+    if list_rules:
+        return _list_rules(as_json or style == "json")
+    if not paths:
+        raise UsageError("give at least one PATH: a run directory, or a folder above some")
+    from eventstore.verifying import Options
+
+    options = Options(only=_codes(only), ignore=_codes(ignore), since=None if since is None else parse_time(since))
+    outcome = Outcome(max_findings, _read_baseline(baseline))
+    outcome.take(_reports(paths, options, jobs or os.cpu_count() or 1))
+    if write_baseline is not None:
+        _write_baseline(write_baseline, outcome)
+    _print(outcome, "json" if as_json else style)
+    bad = outcome.severities["error"] + (outcome.severities["warning"] if strict else 0)
+    return output.FOUND if bad else output.OK
+
+
+def _codes(text: str | None) -> frozenset[str]:
+    from projections.rules import RULES
+
+    names = frozenset(name.strip() for name in (text or "").split(",") if name.strip())
+    unknown = sorted(names - RULES.keys())
+    if unknown:
+        raise UsageError(f"there is no rule {', '.join(map(repr, unknown))}: see `compass-es verify --rules`")
+    return names
+
+
+# -- the work
+
+
+class Outcome:
+    """What all runs gave: findings up to a number, and counts of all."""
+
+    def __init__(self, max_findings: int | None, known: Counter[str]) -> None:
+        self.findings: list[Finding] = []
+        self.severities: Counter[str] = Counter()
+        self.runs = self.files = self.bytes = self.events = self.known = self.hidden = 0
+        self.keys: list[str] = []
+        self._max_findings = max_findings
+        self._left = known
+
+    def take(self, reports: Iterable[Any]) -> None:
+        """Collect every report."""
+        from projections.rules import RULES
+
+        for report in reports:
+            self.runs += 1
+            self.files += report.files
+            self.bytes += report.bytes
+            self.events += report.events
+            listed: Counter[str] = Counter()
+            for finding in report.findings:
+                listed[finding.code] += 1
+                self._take(finding, report.path)
+            for code, count in report.counts.items():
+                self.severities[RULES[code].severity] += count - listed[code]
+                self.hidden += count - listed[code]
+
+    def _take(self, finding: Finding, run_path: str) -> None:
+        from eventstore.baselines import fingerprint
+
+        key = fingerprint(finding, run_path)
+        self.keys.append(key)
+        if self._left[key] > 0:
+            self._left[key] -= 1
+            self.known += 1
+            return
+        self.severities[finding.severity] += 1
+        if self._max_findings is not None and len(self.findings) >= self._max_findings:
+            self.hidden += 1
+        else:
+            self.findings.append(finding)
+
+
+def _reports(paths: tuple[Path, ...], options: Any, processes: int) -> Iterator[Any]:
+    from eventstore.verifying import changed_since, find_all, verify_runs
+
+    runs = list(find_all(paths, lambda path, words: output.say(f"{output.clean(path)}: {words}")))
+    if options.since is not None:
+        runs = [run for run in runs if changed_since(run.path, options.since)]
+    reports = verify_runs(runs, options, processes=processes)
+    if not sys.stderr.isatty() or len(runs) < 2:
+        return reports
+    return _with_progress_bar(reports, len(runs))
+
+
+def _with_progress_bar(reports: Iterator[Any], total: int) -> Iterator[Any]:
+    """A bar on stderr. The first report is awaited before it starts: workers must be forked before it has threads."""
+    from rich.console import Console
+    from rich.progress import track
+
+    first = next(reports, None)
+    if first is None:
+        return
+    yield first
+    yield from track(reports, "verify", total=total - 1, console=Console(stderr=True), transient=True)
+
+
+# -- baseline
+
+
+def _read_baseline(path: Path | None) -> Counter[str]:
+    from eventstore.baselines import read_baseline
+
+    return Counter() if path is None else read_baseline(path)
+
+
+def _write_baseline(path: Path, outcome: Outcome) -> None:
+    from eventstore.baselines import write_baseline
+
+    write_baseline(path, outcome.keys)
+    output.say(f"{output.clean(path)}: {len(outcome.keys)} findings written")
+
+
+# -- reports
+
+
+def _print(outcome: Outcome, style: str) -> None:
+    if style == "json":
+        output.print_json(_document(outcome))
+    elif style == "sarif":
+        from .verify_formats import sarif
+
+        output.print_json(sarif(outcome.findings))
+    elif style == "junit":
+        from .verify_formats import junit
+
+        click.echo(junit(outcome.findings), nl=False)
+    else:
+        _print_text(outcome)
+
+
+def _document(outcome: Outcome) -> dict[str, Any]:
+    names = ("code", "severity", "run_key", "run_id", "file", "offset", "line", "seq", "task_id", "attempt", "message")
+    return {
+        "runs": outcome.runs,
+        "findings": [{name: getattr(finding, name) for name in names} for finding in outcome.findings],
+        "checked": {"files": outcome.files, "bytes": outcome.bytes, "events": outcome.events},
+        "severities": {name: outcome.severities[name] for name in SEVERITIES},
+        "known": outcome.known,
+        "not_listed": outcome.hidden,
+    }
+
+
+def _print_text(outcome: Outcome) -> None:
+    """`path:line:offset: severity code: sentence`, a hint at the first finding of a code, and a line of facts last."""
+    from projections.rules import RULES
+
+    hinted: set[str] = set()
+    unsealed = 0
+    for finding in outcome.findings:
+        if finding.code == "unsealed":
+            unsealed += 1
+            continue
+        click.echo(_line(finding))
+        hint = RULES[finding.code].hint
+        if hint and finding.code not in hinted:
+            hinted.add(finding.code)
+            click.echo(f"    hint: {hint}")
+    if unsealed:
+        streams = "1 stream carries" if unsealed == 1 else f"{unsealed} streams carry"
+        click.echo(f"info unsealed: {streams} no proof of their lines: AgentCompass's own")
+    click.echo(_summary(outcome))
+
+
+def _line(finding: Finding) -> str:
+    place = "".join(f":{number}" for number in (finding.line, finding.offset) if number is not None)
+    about = "" if finding.task_id is None else f" [task {output.clean(finding.task_id, 80)}"
+    if about:
+        about += "]" if finding.attempt is None else f" attempt {finding.attempt}]"
+    message = output.clean(finding.message, 400)
+    return f"{output.clean(finding.file)}{place}: {finding.severity} {finding.code}: {message}{about}"
+
+
+def _summary(outcome: Outcome) -> str:
+    runs = f"{outcome.runs} run{'s' * (outcome.runs != 1)}"
+    read = f"{outcome.files} files, {outcome.bytes} bytes, {outcome.events} events"
+    counts = ", ".join(f"{outcome.severities[name]} {name}s".replace("infos", "info") for name in SEVERITIES)
+    rest = f", {outcome.known} known" if outcome.known else ""
+    rest += f"; {outcome.hidden} not listed" if outcome.hidden else ""
+    return f"{runs}: {read}: {counts}{rest}"
+
+
+def _list_rules(as_json: bool) -> int:
+    from projections.rules import RULES
+
+    if as_json:
+        output.print_json({"rules": list(RULES.values())})
+    else:
+        rows = [(rule.code, rule.severity, rule.group, rule.sentence) for rule in RULES.values()]
+        output.print_table(("code", "severity", "group", "rule"), rows)
+    return output.OK

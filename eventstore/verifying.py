@@ -1,0 +1,291 @@
+"""Verify run directories: read their files once, hand them to the pure rules, change nothing.
+
+    for report in verify_paths(["results"], processes=2):
+        report.findings, report.counts, report.files, report.bytes, report.events
+
+One of the composers of `eventstore` and `projections`. Runs are independent: one that can't be read gives findings and
+never stops the others, and many are read in parallel processes.
+"""
+
+import contextlib
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from projections import lifecycle, progress, snapshots
+from projections.duplicates import DuplicateKeys
+from projections.fold import Base
+from projections.noting import MAX_FINDINGS_PER_CODE, Notes
+from projections.rules import RULES
+from projections.verify import Document, Facts, check_files
+
+from .errors import InputError
+from .events import Json
+from .life import life_of
+from .records import Finding
+from .rundir import (
+    PARAMS_NAME,
+    PROGRESS_NAME,
+    RUN_INFO_NAME,
+    RunDir,
+    StoredFile,
+    find_runs,
+    read_json_file,
+)
+from .scan import STREAM_NAME, Scan, scan
+
+METRICS_NAME = "metrics.json"
+DETAILS_NAME = "details"
+SMALL_FILES = (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME, METRICS_NAME)
+_CANDIDATES = 3
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What was found in one run. `counts` has all findings by code, `findings` at most a thousand of each code."""
+
+    run_key: str
+    path: str
+    run_id: str | None
+    findings: list[Finding]
+    counts: dict[str, int]
+    files: int = 0
+    bytes: int = 0
+    events: int = 0
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What to look at. `only` and `ignore` name codes; `since` is Unix time: runs unchanged since then are left out."""
+
+    only: frozenset[str] = frozenset()
+    ignore: frozenset[str] = frozenset()
+    since: float | None = None
+    max_findings_per_code: int = MAX_FINDINGS_PER_CODE
+
+    def wants(self, code: str) -> bool:
+        """Whether findings of a code are asked for."""
+        return code not in self.ignore and (not self.only or code in self.only)
+
+
+def verify_paths(
+    paths: Iterable[str | os.PathLike[str]],
+    options: Options | None = None,
+    *,
+    processes: int = 1,
+    on_problem: Callable[[str, str], None] | None = None,
+) -> Iterator[Report]:
+    """Verify all runs at or below `paths`, in their order. Raises InputError if a path can't be read or holds no run.
+
+    With `processes` above 1 runs are shared out to forked processes: for a program without threads of its own.
+    """
+    options = options or Options()
+    runs = list(find_all(paths, on_problem))
+    if options.since is not None:
+        runs = [run for run in runs if changed_since(run.path, options.since)]
+    return verify_runs(runs, options, processes=processes)
+
+
+def find_all(
+    paths: Iterable[str | os.PathLike[str]], on_problem: Callable[[str, str], None] | None = None
+) -> Iterator[RunDir]:
+    """The runs at or below several paths, each once. Raises InputError where there is none below one of them."""
+    seen: set[str] = set()
+    for path in paths:
+        found = 0
+        for run in find_runs(path, on_problem):
+            found += 1
+            real = os.path.realpath(run.path)
+            if real not in seen:
+                seen.add(real)
+                yield run
+        if not found:
+            raise InputError(f"{path}: there is no run directory at or below it", path)
+
+
+def verify_runs(runs: list[RunDir], options: Options, *, processes: int = 1) -> Iterator[Report]:
+    """Verify runs in order, in this process or in several."""
+    work = partial(verify_run, options=options)
+    if processes <= 1 or len(runs) <= 1:
+        yield from map(work, runs)
+        return
+    context = multiprocessing.get_context("fork")
+    with context.Pool(min(processes, len(runs))) as pool:
+        yield from pool.imap(work, runs, chunksize=max(1, min(16, len(runs) // (4 * processes))))
+
+
+def changed_since(run_dir: Path, moment: float) -> bool:
+    """Whether a file of a run (its own files, not the details) was changed at or after a moment."""
+    for name in (STREAM_NAME, *SMALL_FILES):
+        try:
+            if (run_dir / name).stat().st_mtime >= moment:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def verify_run(run: RunDir, options: Options | None = None) -> Report:
+    """All rules on one run directory. Never raises for what is in it."""
+    options = options or Options()
+    checked = _Checked(run, Notes(options.max_findings_per_code))
+    try:
+        checked.run()
+    except OSError as error:
+        checked.notes.add("unreadable", f"{error.strerror or error}", file=str(error.filename or run.path))
+    return checked.report(options)
+
+
+class _Checked:
+    """One run while it is checked. Files are read before the stream: of a live run they are never ahead of it."""
+
+    def __init__(self, run: RunDir, notes: Notes) -> None:
+        self.directory, self.notes = run, notes
+        self.path = run.path
+        self.files: set[str] = set()
+        self.bytes = 0
+        self.stored = {name: self._read(name) for name in SMALL_FILES}
+        base = Base(progress=self._members(PROGRESS_NAME), run_info=self._members(RUN_INFO_NAME))
+        self.base = base
+        self.replayed = snapshots.initial(base)
+        self.watched = lifecycle.initial(base, notes)
+
+    def _read(self, name: str) -> Document:
+        stored: StoredFile = read_json_file(self.path / name)
+        if stored.members is not None or stored.problem is not None:
+            self.files.add(name)
+            with contextlib.suppress(OSError):
+                self.bytes += (self.path / name).stat().st_size
+        return Document(stored.members, stored.problem)
+
+    def _members(self, name: str) -> Json | None:
+        return self.stored[name].members
+
+    def run(self) -> None:
+        """Read the stream, then apply the rules that need everything."""
+        found = self._read_stream()
+        live = self._is_live()
+        lifecycle.finish(self.watched)
+        check_files(self.notes, self._facts(found, live), self.replayed, self.watched)
+
+    # -- the stream
+
+    def _read_stream(self) -> bool:
+        path = self.path / STREAM_NAME
+        if not os.path.lexists(path):
+            self.notes.add("stream_missing", f"there is no {STREAM_NAME}", file=STREAM_NAME)
+            return False
+        try:
+            stream = scan(path)
+        except InputError as error:
+            words = error.message.removeprefix(f"{path}: ")
+            self.notes.add("stream_unreadable", words, file=STREAM_NAME)
+            return True
+        self.files.add(STREAM_NAME)
+        self.bytes += stream.bytes
+        keys = DuplicateKeys(self.notes)
+        for block in stream.blocks():
+            lifecycle.apply_block(self.watched, block)
+            snapshots.apply_block(self.replayed, block)
+            keys.apply_block(block, sealed=stream.sealed)
+        self._take_verdicts(stream)
+        return True
+
+    def _take_verdicts(self, stream: Scan) -> None:
+        for finding in stream.findings:
+            whole = finding.code == "unsealed"  # speaks of the stream, not of a line
+            self.notes.take(structs.replace(finding, file=STREAM_NAME, line=None if whole else finding.line))
+        self.damaged = stream.damaged
+        for code, count in stream.verdicts.items():
+            self.notes.counts[code] = count  # scan keeps only so many of them, and counts all
+
+    def _is_live(self) -> bool:
+        if self.watched.ended is not None or not self.watched.events:
+            return False
+        life = life_of(self.path, finished=False, last_timestamp=self.watched.last_timestamp)
+        if life.writing:
+            self.watched.live = life.evidence[0]
+        return life.writing
+
+    def _state_at(self, timestamp: float) -> tuple[int, Json] | None:
+        """The fold up to the last records with a timestamp: is a stale snapshot that of an earlier moment?"""
+        ends: list[int] = []
+        for block in scan(self.path / STREAM_NAME).blocks():
+            ends.extend(block.first_seq + i + 1 for i, head in enumerate(block.heads) if head.timestamp == timestamp)
+        stored = self._members(PROGRESS_NAME)
+        best: tuple[int, Json] | None = None
+        for end in ends[-_CANDIDATES:]:
+            folded = self._fold_until(end)
+            if best is None or snapshots.same_progress(stored, folded):
+                best = (end, folded)
+        return best
+
+    def _fold_until(self, end: int) -> Json:
+        state = progress.initial(self.base)
+        for block in scan(self.path / STREAM_NAME).blocks():
+            left = end - block.first_seq
+            if left <= 0:
+                break
+            if left < len(block.heads):
+                block = structs.replace(block, heads=block.heads[:left], lines=block.lines[:left])  # noqa: PLW2901
+            progress.apply_block(state, block)
+        return progress.snapshot(state)
+
+    # -- the rest
+
+    def _facts(self, stream_found: bool, live: bool) -> Facts:
+        return Facts(
+            name=self.path.resolve().name,
+            stream_found=stream_found,
+            progress=self.stored[PROGRESS_NAME],
+            run_info=self.stored[RUN_INFO_NAME],
+            params=self.stored[PARAMS_NAME],
+            metrics=self.stored[METRICS_NAME],
+            source=self._source(),
+            has_details=(self.path / DETAILS_NAME).is_dir(),
+            live=live,
+            state_at=self._state_at,
+        )
+
+    def _source(self) -> Document:
+        """run_info.json of the run that `reused_from` names: beside this one. The stored path is not followed."""
+        named = (self._members(RUN_INFO_NAME) or {}).get("reused_from")
+        run_id = named.get("run_id") if isinstance(named, dict) else None
+        if not isinstance(run_id, str) or run_id != os.path.basename(run_id) or run_id in ("", ".", ".."):
+            return Document()
+        stored = read_json_file(self.path.resolve().parent / run_id / RUN_INFO_NAME)
+        return Document(stored.members, stored.problem)
+
+    def report(self, options: Options) -> Report:
+        """Findings with the run's names, in the order of the catalogue's groups, then of places."""
+        run_id = self.replayed.run_info.run_id or self._text_of_run_id()
+        kept = [finding for finding in self.notes.findings if options.wants(finding.code)]
+        return Report(
+            run_key=self.directory.run_key,
+            path=str(self.path),
+            run_id=run_id,
+            findings=sorted((self._named(finding, run_id) for finding in kept), key=_order),
+            counts=dict(Counter({c: n for c, n in self.notes.counts.items() if options.wants(c)})),
+            files=len(self.files),
+            bytes=self.bytes,
+            events=self.watched.events,
+        )
+
+    def _text_of_run_id(self) -> str | None:
+        run_id: Any = (self._members(RUN_INFO_NAME) or {}).get("run_id")
+        return run_id if isinstance(run_id, str) else None
+
+    def _named(self, finding: Finding, run_id: str | None) -> Finding:
+        path = str(self.path / (finding.file or STREAM_NAME))
+        return structs.replace(finding, file=path, run_key=self.directory.run_key, run_id=run_id)
+
+
+_GROUPS = {code: position for position, code in enumerate(RULES)}
+
+
+def _order(finding: Finding) -> tuple[str, int, int]:
+    return finding.file, -1 if finding.offset is None else finding.offset, _GROUPS[finding.code]

@@ -1,0 +1,79 @@
+"""`resolved_execution_plans` against the events (specification, "resolved_execution_plans Structure").
+
+The record is written before the event, so every event's plan must be there; a plan without an event is that of a reused
+attempt, or of a run that died between both writes.
+"""
+
+from typing import Any
+
+from eventstore.events import Json
+
+from . import lifecycle, plans
+from .noting import Notes
+
+FILE = "run_info.json"
+
+
+def check_plans(notes: Notes, info: Json, resolved: plans.State, watched: lifecycle.State, *, reuses: bool) -> None:
+    """Recorded plans and those of the events, attempt by attempt."""
+    recorded = info.get("resolved_execution_plans")
+    if recorded is not None and not isinstance(recorded, dict):
+        notes.add("plan_shape", f"resolved_execution_plans is {_short(recorded)}, no object", file=FILE)
+    stored = _by_attempt(notes, recorded if isinstance(recorded, dict) else {}, watched.attempts_limit)
+    said = plans.resolved(resolved)
+    for task_id, entry in said.items():
+        for number, plan in entry["attempts"].items():
+            _compare(notes, task_id, number, stored.pop((task_id, number), None), plan)
+    for task_id, number in stored:
+        if not reuses and watched.events:
+            words = f"a plan of attempt {number} without an event, and nothing was reused"
+            notes.add("plan_unexplained", words, file=FILE, task_id=task_id, attempt=_number(number))
+
+
+def _by_attempt(notes: Notes, recorded: Json, limit: int | None) -> dict[tuple[str, str], Any]:
+    found: dict[tuple[str, str], Any] = {}
+    for task_id, entry in recorded.items():
+        attempts = entry.get("attempts") if isinstance(entry, dict) else None
+        if not isinstance(attempts, dict):
+            notes.add("plan_shape", "a task's entry has no attempts", file=FILE, task_id=task_id)
+            continue
+        for number, plan in attempts.items():
+            value = _number(number)
+            if value is None or not isinstance(plan, dict):
+                words = f"attempt {_short(number)} is no number from 1 with a plan"
+                notes.add("plan_shape", words, file=FILE, task_id=task_id)
+            elif limit is not None and value > limit:
+                words = f"attempt {value} of k = {limit}"
+                notes.add("attempt_beyond_k", words, file=FILE, task_id=task_id, attempt=value)
+            found[task_id, number] = plan
+    return found
+
+
+def _compare(notes: Notes, task_id: str, number: str, stored: Any, said: Json) -> None:
+    about: Any = {"file": FILE, "task_id": task_id, "attempt": _number(number)}
+    if stored is None:
+        notes.add("plan_missing", "the plan of the event is not in run_info.json", **about)
+    elif stored != said:
+        path, theirs, ours = first_difference(stored, said)
+        words = f"{path or 'the plan'} is {_short(theirs)}, the event says {_short(ours)}"
+        notes.add("plan_differs", words, **about)
+
+
+def first_difference(stored: Any, said: Any, path: str = "") -> tuple[str, Any, Any]:
+    """Where two values first differ: the dotted path, and what stands there in each (None for nothing)."""
+    if isinstance(stored, dict) and isinstance(said, dict):
+        for name in [*said, *stored]:
+            if name not in stored or name not in said or stored[name] != said[name]:
+                return first_difference(stored.get(name), said.get(name), f"{path}.{name}" if path else str(name))
+    return path, stored, said
+
+
+def _number(text: Any) -> int | None:
+    """The attempt number that a key spells, or None."""
+    plain = isinstance(text, str) and text.isascii() and text.isdigit() and text[0] != "0" and len(text) < 10
+    return int(text) if plain else None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
