@@ -6,6 +6,7 @@ events don't depend on what came before; the rest is folded after the join (test
 
 import os
 import pickle
+import threading
 from pathlib import Path
 
 from projections import Base, Snapshots, parts, snapshots
@@ -43,7 +44,8 @@ def replay_stream(stream: Scan, base: Base) -> Snapshots:
 
 
 def _worth_while(size: int) -> bool:
-    return size >= MIN_BYTES and len(os.sched_getaffinity(0)) > 1
+    # A process with threads must not fork: one of them may hold a lock that the child would wait for.
+    return size >= MIN_BYTES and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1
 
 
 def _middle(path: Path, size: int) -> tuple[int, Link | None] | None:

@@ -91,10 +91,15 @@ def fold_run(run_dir: Path, moment: Moment | None = None) -> tuple[Snapshots, Sc
     stream = scan(run_dir / STREAM_NAME)
     if moment is None:
         return replay_stream(stream, base), stream, files
-    limit = moment.events
-    if limit is None:
-        limit = _events_until(run_dir, moment.timestamp)
-    return replay(_Prefix(stream, limit), base), stream, files
+    return replay(limit_stream(run_dir, stream, moment), base), stream, files
+
+
+def limit_stream(run_dir: Path, stream: Scan, moment: Moment | None) -> "Scan | Prefix":
+    """The records of a stream up to a moment; all of them for None."""
+    if moment is None:
+        return stream
+    limit = moment.events if moment.events is not None else _events_until(run_dir, moment.timestamp)
+    return Prefix(stream, limit)
 
 
 def _replay(
@@ -206,7 +211,7 @@ def _with(replayed: Replayed, **changes: Any) -> Replayed:
     return Replayed(**{name: getattr(replayed, name) for name in Replayed.__struct_fields__} | changes)
 
 
-class _Prefix:
+class Prefix:
     """The first records of a stream; the scan runs to its end all the same, so that its verdicts are whole."""
 
     def __init__(self, stream: Scan, limit: int) -> None:

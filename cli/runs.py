@@ -1,0 +1,58 @@
+"""`compass-es runs PATH`: one row a run."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eventstore.boards import run_rows
+
+from . import output
+
+COLUMNS = ("run", "status", "life", "tasks", "failed", "errors", "retries", "duration", "last event", "error")
+
+
+@click.command(name="runs")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def command(path: Path, as_json: bool) -> int:
+    """List the runs at or below PATH: status, life, tasks, retries, duration, last event, error."""
+    rows = list(run_rows(path, _tell_problem))
+    for row in rows:
+        if row["problem"]:
+            output.say(f"{output.clean(row['run_key'])}: {output.clean(row['problem'])}")
+    if as_json:
+        output.print_json({"runs": rows})
+    elif rows:
+        output.print_table(COLUMNS, map(_cells, rows), right=("tasks", "failed", "errors", "retries", "duration"))
+    else:
+        output.say(f"{output.clean(path)}: no run directory at or below it")
+    return output.OK
+
+
+def _tell_problem(path: str, words: str) -> None:
+    output.say(f"{output.clean(path)}: {output.clean(words)}")
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    return [
+        row["run_key"],
+        row["status"],
+        row["life"],
+        f"{row['finished_tasks']}/{row['total_tasks']}",
+        row["failed_tasks"] or "",
+        row["error_tasks"] or "",
+        row["retries"] or "",
+        output.duration(row["duration_seconds"]),
+        moment_text(row["last_event_at"]),
+        output.clean(row["error"] or "", 60),
+    ]
+
+
+def moment_text(timestamp: float | None) -> str:
+    """A moment for people, in UTC."""
+    try:
+        return "" if timestamp is None else datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp)

@@ -1,0 +1,190 @@
+"""What there is to see of runs at a glance: one row a run, and the page of one run.
+
+A composer: scan and folds give the facts, `life` says whether somebody still writes.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+
+from projections import Base, progress, run_info, timeline
+from projections.plans import State as NoPlans
+
+from .errors import InputError
+from .events import Json
+from .life import Life, life_of, paths_held_open
+from .replaying import Moment, limit_stream
+from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
+from .scan import STREAM_NAME, Scan, scan
+
+Clock = Callable[[], float]
+SLOWEST_SHOWN = 5
+
+
+class _Seen(Struct):
+    """The folds of one run, and the scan that fed them (None without a stream)."""
+
+    progress: progress.State
+    run_info: run_info.State
+    timeline: timeline.State
+    stream: Scan | None
+    retries: int = 0
+    problem: str | None = None
+
+
+def run_rows(root: Path, on_problem: Callable[[str, str], None], clock: Clock = time.time) -> Iterator[Json]:
+    """One row for each run at or below `root`. A run that can't be read has `problem` in words and what is known."""
+    held = paths_held_open()
+    for run in find_runs(root, on_problem):
+        yield run_row(run, clock, held)
+
+
+def run_row(run: RunDir, clock: Clock = time.time, held: frozenset[str] | None = None) -> Json:
+    """Status, life, tasks, counts, retries, duration, last event and error of one run.
+
+    `status` is what the stream says, or run_info.json where there is no stream. Times are Unix seconds.
+    """
+    seen = _look(run.path, None, with_timeline=False)
+    info = run_info.record(seen.run_info) or {}
+    folded = progress.snapshot(seen.progress)
+    events = seen.progress.counts.events
+    first, last = seen.progress.counts.first_timestamp, seen.progress.counts.last_timestamp
+    life = _life(run.path, seen, info, clock, held)
+    counters = {name: value for name, value in folded.items() if name.endswith(("_tasks", "_started", "_finished"))}
+    del counters["active_tasks"]
+    return {
+        "run_key": run.run_key,
+        "run_id": folded["run_id"],
+        **{name: folded[name] for name in progress.IDENTITY},
+        "status": folded["status"] if events else info.get("status"),
+        "life": life.name,
+        **counters,
+        "retries": seen.retries,
+        "started_at": first,
+        "last_event_at": last,
+        "duration_seconds": None if first is None or last is None else last - first,
+        "error": info.get("error"),
+        "events": events,
+        "verdicts": dict(seen.stream.verdicts) if seen.stream else {},
+        "problem": seen.problem,
+    }
+
+
+def run_page(run_dir: Path, moment: Moment | None = None, clock: Clock = time.time) -> Json:
+    """The members of progress.json plus `life`, `phases`, `slowest` and `in_flight`.
+
+    At an earlier moment, `life` is None: whether a writer lives can be asked of now only.
+    """
+    seen = _look(run_dir, moment, with_timeline=True)
+    if seen.problem and seen.stream is None:
+        raise InputError(seen.problem, run_dir / STREAM_NAME)
+    info = run_info.record(seen.run_info) or {}
+    page = progress.snapshot(seen.progress)
+    if not seen.progress.counts.events:
+        page["status"] = info.get("status") or page["status"]
+    life = None if moment is not None else _life(run_dir, seen, info, clock, None)
+    last = seen.progress.counts.last_timestamp
+    return {
+        **page,
+        "life": life,
+        "error": info.get("error"),
+        "phases": phase_times(seen.timeline, last),
+        "slowest": slowest_tasks(seen.timeline, last),
+        "in_flight": in_flight(page["active_tasks"], seen.timeline, last),
+        "retries": seen.retries,
+        "events": seen.progress.counts.events,
+        "verdicts": dict(seen.stream.verdicts) if seen.stream else {},
+    }
+
+
+def phase_times(rows: timeline.State, last: float | None) -> list[Json]:
+    """For each phase, the stays in it and how long they took; the one with the most time first."""
+    spent: dict[str, list[float]] = {}
+    running: dict[str, int] = {}
+    for row in rows.phases:
+        seconds = row.seconds if row.ended_at is not None or last is None else last - row.started_at
+        spent.setdefault(row.phase, []).append(seconds or 0.0)
+        running[row.phase] = running.get(row.phase, 0) + (row.ended_at is None)
+    found = [
+        {
+            "phase": phase,
+            "stays": len(times),
+            "running": running[phase],
+            "total_seconds": sum(times),
+            "median_seconds": median(times),
+            "longest_seconds": max(times),
+        }
+        for phase, times in spent.items()
+    ]
+    return sorted(found, key=lambda row: -float(row["total_seconds"]))
+
+
+def slowest_tasks(rows: timeline.State, last: float | None) -> list[Json]:
+    """The tasks that took longest, finished or not."""
+    found = []
+    for task in rows.tasks.values():
+        end = task.finished_at if task.finished_at is not None else last
+        if task.started_at is not None and end is not None:
+            found.append({"task_id": task.task_id, "seconds": end - task.started_at, "status": task.status,
+                          "retries": task.retries})  # fmt: skip
+    return sorted(found, key=lambda row: -float(row["seconds"] or 0))[:SLOWEST_SHOWN]  # type: ignore[arg-type]
+
+
+def in_flight(active: Json, rows: timeline.State, last: float | None) -> list[Json]:
+    """Tasks that have started and not finished: phase, attempt, and how long at the run's last event, oldest first."""
+    found = []
+    for task_id, entry in active.items():
+        task = rows.tasks.get(task_id)
+        started = None if task is None else task.started_at
+        found.append(
+            {
+                "task_id": task_id,
+                "category": entry["category"],
+                "phase": entry["phase"] or "running",
+                "attempt": entry["attempt"],
+                "seconds": None if started is None or last is None else last - started,
+                "phase_seconds": None if last is None else last - entry["updated_at"],
+            }
+        )
+    return sorted(found, key=lambda row: -(row["seconds"] or 0.0))
+
+
+def _look(run_dir: Path, moment: Moment | None, *, with_timeline: bool) -> _Seen:
+    files = [read_json_file(run_dir / name) for name in (PROGRESS_NAME, RUN_INFO_NAME)]
+    base = Base(progress=files[0].members, run_info=files[1].members, moment=moment is not None)
+    seen = _Seen(progress.initial(base), run_info.initial(base), timeline.initial(base), None)
+    seen.problem = "; ".join(f"{file.path.name} {file.problem}" for file in files if file.problem) or None
+    if not os.path.lexists(run_dir / STREAM_NAME):
+        return seen
+    try:
+        seen.stream = scan(run_dir / STREAM_NAME)
+        for block in limit_stream(run_dir, seen.stream, moment).blocks():
+            progress.apply_block(seen.progress, block)
+            run_info.apply_block(seen.run_info, block)
+            seen.run_info.plans = NoPlans()  # nobody asks for them here
+            seen.retries += sum(head.event == "attempt_retry" for head in block.heads)
+            if with_timeline:
+                timeline.apply_block(seen.timeline, block)
+    except InputError as error:
+        seen.problem = error.message
+    return seen
+
+
+def _life(run_dir: Path, seen: _Seen, info: Json, clock: Clock, held: frozenset[str] | None) -> Life:
+    return life_of(
+        run_dir,
+        finished="status" in info,
+        damaged=seen.stream is not None and seen.stream.damaged,
+        last_timestamp=_number(seen.progress.counts.last_timestamp),
+        clock=clock,
+        open_paths=held,
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
