@@ -19,6 +19,7 @@ from .life import boot_id
 from .records import VERDICTS, Block
 from .scan import STREAM_NAME, Scan
 from .seal import NO_PREDECESSOR
+from .witness import read_witness
 
 Observe = Callable[[Block], None]
 _COPY_BYTES = 1024 * 1024
@@ -51,6 +52,9 @@ def open_stream(run_dir: Path, files: FileSystem, observe: Observe | None = None
     """
     path = run_dir / STREAM_NAME
     if not os.path.lexists(path):
+        mark = read_witness(run_dir).mark
+        if mark is not None and not accept:
+            raise DamagedError(f"{path}: is gone, and {mark.bytes} bytes of it were on stable storage", path)
         return _create(run_dir, path, files)
     found = _scan(path, observe)
     errors = [f"{count} {name}" for name, count in found.verdicts.items() if VERDICTS[name] == "error"]

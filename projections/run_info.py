@@ -81,6 +81,7 @@ def _apply_wanted(state: State, head: Head, line: bytes) -> None:
         state.started = state.started or members
         state.sealed = state.sealed or event.log is not UNSET
         state.ended = None  # a run that was opened again goes on
+        state.analyzes = state.analyzes or members["payload"].get("analysis") is True  # as our recorder begins one
     elif head.event == "run_finished":
         state.ended = members
     elif head.event == "metric_artifacts_written":

@@ -1,0 +1,389 @@
+"""`RunRecorder`: one evaluation recorded as events, with its directory, snapshots and log kept as specified.
+
+    with RunRecorder.create(run_dir, request=request) as run:
+        run.append(TasksLoaded(payload=TasksLoadedPayload(total_tasks=1)))
+        ...
+        run.finish("completed")
+
+Every state change is one appended event; `progress.json` and `run_info.json` follow through the projections. See
+docs/recording.md.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from msgspec import UNSET, structs
+
+from . import codec
+from .durability import Durability
+from .errors import CompassError, OutputError, UsageError
+from .events import (
+    ADMINISTRATIVE_EVENTS,
+    TERMINAL_STATUSES,
+    Event,
+    Json,
+    MetricArtifactsWritten,
+    RecordsLost,
+    RunFinished,
+    RunFinishedPayload,
+    RunStarted,
+    RunStartedPayload,
+    TerminalStatus,
+    event_name,
+)
+from .filesystem import REAL, FileSystem
+from .live import LiveSnapshots, Noticed
+from .masking import Masker
+from .redact import redact, redact_keys, secret_environment_values
+from .request import Request, as_request
+from .rundir import PARAMS_NAME, RUN_INFO_NAME, open_run, read_json_file
+from .sessions import Session, found_session, new_session, reserve, set_evaluation_aside
+from .snapshots import replace_file
+from .spelling import Origin
+
+logger = logging.getLogger(__name__)
+
+_AFTER_THE_END = frozenset({*ADMINISTRATIVE_EVENTS.values(), RunStarted})
+
+
+class RunRecorder:
+    """Records one run. Make one with `create`, `open` or `analyze`; safe to call from many threads and from asyncio."""
+
+    def __init__(self, session: Session, *, files: FileSystem, clock: Callable[[], float]) -> None:
+        self.run_dir, self.log = session.run_dir, session.log
+        self._request, self._clock, self._files = session.request, clock, files
+        self._started = session.started
+        self._masker, self._run_log = Masker(session.secrets), session.run_log
+        self._secrets, self._keeps_run_info = session.secrets, session.keeps_run_info
+        self._finished = session.finished
+        self._ending = threading.Lock()
+        self._params_written = False
+        self._pid = os.getpid()
+        self._bound: Any = None
+        self.live = LiveSnapshots(
+            session.run_dir,
+            session.state,
+            session.log.take_unread,
+            files=files,
+            keeps_run_info=session.keeps_run_info,
+            on_noticed=self._write_due_params,
+        )
+        self.log.take_unread()
+        self.log.on_unread = self.live.wake
+        self.live.start()
+
+    # -- beginnings
+
+    @classmethod
+    def create(
+        cls,
+        run_dir: str | os.PathLike[str],
+        *,
+        request: Request | Mapping[str, Any],
+        durability: Durability = "group",
+        run_id: str | None = None,
+        origin: Origin | None = None,
+        reused_from: Json | None = None,
+        file_log_level: int | str | None = "DEBUG",
+        files: FileSystem = REAL,
+        clock: Callable[[], float] = time.time,
+    ) -> "RunRecorder":
+        """Reserve a run directory and start recording: `run.log`, then `run_info.json`, then the first event.
+
+        `run_id` defaults to the request's `output.run_id`, else to the directory's name. `origin` places the run in an
+        orchestration. `file_log_level` None leaves `run.log` to others. Raises UsageError, and makes no directory,
+        where the request fails a check; RefusedError where the directory holds a run already; OutputError where it
+        can't be written.
+        """
+        run_dir = Path(run_dir)
+        request = as_request(request)
+        name = run_id or request.output.run_id or run_dir.resolve().name
+        request = request.with_run_id(name)
+        secrets = _secrets_of(request)
+        started = _run_started(request, name, reused_from, secrets, clock())
+        lock = reserve(run_dir, files)
+        session = new_session(
+            run_dir, lock, request, started, durability=durability, origin=origin, secrets=secrets, files=files,
+            clock=clock, log_level=file_log_level,
+        )  # fmt: skip
+        return cls(session, files=files, clock=clock)._begin(started)
+
+    @classmethod
+    def open(
+        cls,
+        run_dir: str | os.PathLike[str],
+        *,
+        durability: Durability = "group",
+        origin: Origin | None = None,
+        file_log_level: int | str | None = "DEBUG",
+        files: FileSystem = REAL,
+        clock: Callable[[], float] = time.time,
+    ) -> "RunRecorder":
+        """Start a new session in an existing run, with the state that its stream says.
+
+        A torn tail is set aside; lines that AgentCompass wrote are adopted. On a finished run only administrative
+        events are accepted until a `RunStarted` opens it again. Raises LockedError, naming the writer, while another
+        one is at work, and DamagedError where the stream needs `compass-es repair` first.
+        """
+        run_dir = open_run(run_dir)
+        session = found_session(
+            run_dir, durability=durability, origin=origin, files=files, clock=clock, log_level=file_log_level,
+            secrets=secret_environment_values(os.environ),
+        )  # fmt: skip
+        recorder = cls(session, files=files, clock=clock)
+        if session.owned:
+            recorder.live.refresh(everything=True)
+        return recorder
+
+    @classmethod
+    def analyze(
+        cls,
+        run_dir: str | os.PathLike[str],
+        *,
+        durability: Durability = "group",
+        files: FileSystem = REAL,
+        clock: Callable[[], float] = time.time,
+    ) -> "RunRecorder":
+        """Start the stream of a re-analysis: the evaluation's is set aside as `progress.evaluation-<n>.jsonl`.
+
+        `run_info.json`, `params.json` and `run.log` keep describing the evaluation, whose `run_id` is used.
+        """
+        run_dir = open_run(run_dir)
+        info = read_json_file(run_dir / RUN_INFO_NAME).members or {}
+        lock, name = set_evaluation_aside(run_dir, files)
+        secrets = secret_environment_values(os.environ)
+        started = _analysis_started(info, str(name or info.get("run_id") or run_dir.resolve().name))
+        session = new_session(
+            run_dir, lock, None, started, durability=durability, origin=None, secrets=secrets, files=files, clock=clock,
+            log_level=None,
+        )  # fmt: skip
+        return cls(session, files=files, clock=clock)._begin(started)
+
+    def _begin(self, started: RunStarted) -> "RunRecorder":
+        try:
+            self.log.append(started)
+            self.live.refresh()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    # -- appending
+
+    @property
+    def run_id(self) -> str:
+        """The id under which events are recorded."""
+        return self.log.run_id
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its terminal event."""
+        return self._finished
+
+    @property
+    def progress(self) -> Json:
+        """What `progress.json` says when everything appended so far is counted."""
+        return self.live.progress
+
+    @property
+    def run_info(self) -> Json | None:
+        """What `run_info.json` says when everything appended so far is counted."""
+        return self.live.run_info
+
+    def append(self, event: Event) -> int:
+        """Append one event, redacted, and return its `seq`; `run_id` and time are filled in.
+
+        It is in the file on return, and as durable as asked for. Raises OutputError where it could not be written
+        (nothing of it is left), LogPoisonedError when the disk can't be trusted any more, UsageError for an event that
+        has no place here.
+        """
+        if self._finished or type(event) in (RunFinished, RunStarted):
+            return self._append_turning_point(event)
+        return self.log.append(self._masker.mask(event))
+
+    async def append_async(self, event: Event) -> int:
+        """As `append`, without holding the event loop for an fsync."""
+        if self._finished or type(event) in (RunFinished, RunStarted):
+            import asyncio
+
+            return await asyncio.to_thread(self._append_turning_point, event)
+        return await self.log.append_async(self._masker.mask(event))
+
+    def _append_turning_point(self, event: Event) -> int:
+        with self._ending:
+            if self._finished and type(event) not in _AFTER_THE_END:
+                raise UsageError(f"{self.run_dir}: the run has finished, and {event_name(event)} comes after its end")
+            if isinstance(event, RunFinished) and event.status not in TERMINAL_STATUSES:
+                raise UsageError(f"a run ends as {', '.join(TERMINAL_STATUSES)}, not as {event.status!r}")
+            if isinstance(event, RunStarted):
+                event = self._completed_start(event)
+            seq = self.log.append(self._masker.mask(event))
+            if isinstance(event, RunFinished | RunStarted):
+                self._finished = isinstance(event, RunFinished)
+                self.live.refresh(everything=True)
+                if self._finished and self.log.durability != "os":
+                    self.log.sync()
+            return seq
+
+    def _completed_start(self, event: RunStarted) -> RunStarted:
+        """A start given by the caller says as much as ours: what it leaves open is filled in."""
+        known = codec.payload_members(self._started) if self._started is not None else {}
+        members = known | {name: v for name, v in codec.payload_members(event).items() if v is not None}
+        return structs.replace(event, payload=_started_payload(members))
+
+    def sync(self) -> None:
+        """Return when everything appended so far is on stable storage."""
+        self.log.sync()
+
+    async def sync_async(self) -> None:
+        """As `sync`, without holding the event loop."""
+        await self.log.sync_async()
+
+    # -- records of our own
+
+    def record_metric_artifacts(
+        self,
+        report: Json,
+        *,
+        source: Literal["evaluation", "summary"] = "evaluation",
+        benchmark_params_override: Json | None = None,
+    ) -> int:
+        """Note that metric files were written, and from what; also after the end. Rewrites `params.json`.
+
+        `report` is {k, strategy, aggregation}; the override belongs to a regenerated summary and is kept even empty.
+        """
+        moment = datetime.fromtimestamp(self._clock()).astimezone()
+        record: Json = {"generated_at": moment.isoformat(timespec="seconds"), "source": source, "report": report}
+        if source == "summary" or benchmark_params_override is not None:
+            record["benchmark_params_override"] = redact_keys(benchmark_params_override or {})
+        return self.append(MetricArtifactsWritten(payload=record))
+
+    def record_loss(self, count: int, first_timestamp: float, last_timestamp: float, reason: str) -> int:
+        """Note that `count` events of that time could not be written."""
+        times = {"first_timestamp": first_timestamp, "last_timestamp": last_timestamp}
+        return self.append(RecordsLost(payload={"count": count, **times, "reason": reason}))
+
+    def save_params(self) -> None:
+        """Write `params.json`: done by itself with the first `partial_saved` and after aggregation."""
+        if self._request is not None and self._keeps_run_info:
+            content = codec.dump_pretty(self._request.params_record(self._secrets), sort_keys=True)
+            replace_file(self.run_dir / PARAMS_NAME, content, durable=False, files=self._files)
+            self._params_written = True
+
+    def _write_due_params(self, noticed: Noticed) -> None:
+        if noticed.artifacts or not self._params_written:
+            try:
+                self.save_params()
+            except OutputError as error:
+                logger.warning("%s", error)
+
+    # -- the end
+
+    def finish(self, status: TerminalStatus = "completed", error: str | None = None) -> int:
+        """Append `run_finished` and bring both snapshots up to it before returning."""
+        payload = RunFinishedPayload(error=error) if error else RunFinishedPayload()
+        return self.append(RunFinished(status=status, payload=payload))
+
+    def close(self) -> None:
+        """Stop recording without a terminal event: `open` goes on later. Harmless when done twice."""
+        if self._pid != os.getpid():
+            return  # a forked child: nothing here is its own
+        try:
+            self.live.close()
+            if self.log.failure is None:
+                self.live.refresh()
+        finally:
+            try:
+                self.log.close()
+            finally:
+                if self._run_log is not None:
+                    self._run_log.close()
+
+    def __enter__(self) -> "RunRecorder":
+        if self._run_log is not None and self._bound is None:
+            self._bound = self._run_log.bind()
+            self._bound.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if self._pid != os.getpid():
+            return False
+        try:
+            if error is not None and not self._finished and self.log.failure is None:
+                self._finish_for(error)
+            elif error is None and not self._finished:
+                logger.warning("%s: the run was left without finish(): it has no terminal event", self.run_dir)
+            self.close()
+        except CompassError as second:
+            if error is None:
+                raise
+            error.add_note(f"and the run's end could not be recorded: {second}")
+        finally:
+            if self._bound is not None:
+                self._bound.__exit__(None, None, None)
+                self._bound = None
+        return False
+
+    async def __aenter__(self) -> "RunRecorder":
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        return self.__exit__(kind, error, trace)
+
+    def _finish_for(self, error: BaseException) -> None:
+        self.finish(status_for(error), f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+
+def status_for(error: BaseException) -> TerminalStatus:
+    """How a run ends that an exception leaves: cancelled where somebody stopped it, failed otherwise."""
+    stopped = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+    # By name, so that a program without asyncio need not load it.
+    return "cancelled" if stopped or type(error).__name__ == "CancelledError" else "failed"
+
+
+def _run_started(
+    request: Request, run_id: str, reused_from: Json | None, secrets: Sequence[str], now: float
+) -> RunStarted:
+    """The first event; it holds all that `run_info.json` says of the beginning."""
+    members: Json = {name: getattr(request, name).id for name in ("benchmark", "harness", "environment", "model")}
+    members["request"] = request.record(secrets)
+    members["started_at"] = datetime.fromtimestamp(now).astimezone().isoformat(timespec="seconds")
+    if reused_from:
+        members["reused_from"] = redact(reused_from, secrets)
+    started = RunStarted(run_id=run_id, timestamp=now, payload=_started_payload(members))
+    try:
+        codec.encode(started)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"the request can't be written as JSON: {error}") from None
+    return started
+
+
+def _analysis_started(info: Json, run_id: str) -> RunStarted:
+    request = info.get("request")
+    sections: Json = request if isinstance(request, dict) else {}
+    ids = {name: sections.get(name) for name in ("benchmark", "harness", "environment", "model")}
+    members: Json = {name: part.get("id") for name, part in ids.items() if isinstance(part, dict)}
+    return RunStarted(run_id=run_id, payload=_started_payload(members | {"analysis": True}))
+
+
+def _started_payload(members: Json) -> RunStartedPayload:
+    known = {name: v for name, v in members.items() if name in RunStartedPayload.__struct_fields__}
+    return RunStartedPayload(**known, **({"extra": members} if known.keys() != members.keys() else {"extra": UNSET}))
+
+
+def _secrets_of(request: Request) -> tuple[str, ...]:
+    """Values to mask wherever they stand: this environment's, and the request's own key."""
+    key = request.model.api_key
+    own = (key,) if len(key) >= 8 and not key.startswith("${") else ()
+    return secret_environment_values(os.environ) + own

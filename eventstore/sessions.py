@@ -1,0 +1,210 @@
+"""How a recorder's session begins: a reserved directory, the files that come first, the state that is already there."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from projections import Base, run_info
+from projections import snapshots as folding
+
+from . import codec
+from .durability import Durability
+from .errors import OutputError, RefusedError, UsageError
+from .events import Json, RunStarted
+from .filesystem import FileSystem
+from .lock import RunLock
+from .log import EventLog
+from .records import Block, Recorded
+from .request import Request
+from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
+from .runlog import RunLog
+from .scan import STREAM_NAME, scan
+from .seal import read_proof
+from .snapshots import replace_file
+from .spelling import Origin
+from .witness import SLOT_BYTES, slot_offset
+
+_END = ("status", "finished_at", "error")
+
+
+class Session(Struct):
+    """What a recorder begins with. `owned` tells that every line of the stream is one of ours."""
+
+    run_dir: Path
+    log: EventLog
+    state: folding.State
+    secrets: Sequence[str]
+    request: Request | None = None
+    started: RunStarted | None = None
+    run_log: RunLog | None = None
+    finished: bool = False
+    owned: bool = True
+    keeps_run_info: bool = True
+
+
+def reserve(run_dir: Path, files: FileSystem) -> RunLock:
+    """Make the directory (or take an empty one) and its lock: of two who try, one succeeds.
+
+    Raises RefusedError where a run is there already, OutputError where it can't be made.
+    """
+    try:
+        files.make_folders(run_dir)
+    except OSError as error:
+        raise OutputError(f"{run_dir}: can't be made: {error.strerror}", run_dir) from None
+    if not run_dir.is_dir():
+        raise OutputError(f"{run_dir}: is a file, and a run is a folder", run_dir)
+    lock = RunLock(run_dir)
+    if any(os.path.lexists(run_dir / name) for name in (RUN_INFO_NAME, STREAM_NAME, PROGRESS_NAME)):
+        lock.release()
+        raise RefusedError(f"{run_dir}: holds a run already; open it, or choose another directory", run_dir)
+    return lock
+
+
+def new_session(
+    run_dir: Path,
+    lock: RunLock,
+    request: Request | None,
+    started: RunStarted,
+    *,
+    durability: Durability,
+    origin: Origin | None,
+    secrets: Sequence[str],
+    files: FileSystem,
+    clock: Callable[[], float],
+    log_level: int | str | None,
+) -> Session:
+    """The files that come before the first event, in the order of the specification, and an empty stream.
+
+    Without a request it is a re-analysis, which leaves `run_info.json` alone. The lock is released on failure.
+    """
+    run_log = None
+    try:
+        if log_level is not None:
+            run_log = open_run_log(run_dir, log_level, secrets)
+        if request is not None:
+            _write_first_run_info(run_dir, started, files)
+        log = EventLog.open(
+            run_dir, run_id=started.run_id, durability=durability, origin=origin, files=files, clock=clock, lock=lock
+        )
+    except BaseException:
+        lock.release()
+        if run_log is not None:
+            run_log.close()
+        raise
+    state = folding.initial(Base(run_info=read_json_file(run_dir / RUN_INFO_NAME).members))
+    return Session(run_dir, log, state, secrets, request, started, run_log, keeps_run_info=request is not None)
+
+
+def open_run_log(run_dir: Path, level: int | str, secrets: Sequence[str]) -> RunLog:
+    """Open `run.log`. Raises UsageError for a level that logging doesn't know."""
+    try:
+        return RunLog(run_dir / RUN_LOG_NAME, level, secrets=secrets)
+    except ValueError as error:
+        raise UsageError(f"file_log_level: {error}") from None
+
+
+def _write_first_run_info(run_dir: Path, started: RunStarted, files: FileSystem) -> None:
+    """The record before tasks are loaded: the fold of the event that is about to be appended."""
+    state = run_info.initial(Base())
+    content = run_info.render(run_info.apply(state, Recorded(seq=0, event=started, line=codec.encode(started))))
+    replace_file(run_dir / RUN_INFO_NAME, content, durable=True, files=files)
+
+
+def found_session(
+    run_dir: Path,
+    *,
+    durability: Durability,
+    origin: Origin | None,
+    files: FileSystem,
+    clock: Callable[[], float],
+    log_level: int | str | None,
+    secrets: Sequence[str],
+) -> Session:
+    """A new session in an existing run, its state folded while the stream is scanned for opening."""
+    lock = RunLock(run_dir)
+    progress, info = (read_json_file(run_dir / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME))
+    state = folding.initial(Base(progress=progress, run_info=info))
+    first: list[bytes] = []
+
+    def observe(block: Block) -> None:
+        if not first and block.lines:
+            first.append(block.lines[0])
+            if read_proof(block.lines[0]) is not None:
+                # Our own streams tell exactly when they began, and how they ended.
+                state.progress.started_at = None
+                state.run_info.stored = {name: v for name, v in (info or {}).items() if name not in _END} or None
+        folding.apply_block(state, block)
+
+    known = info.get("run_id") if info is not None else None
+    log = EventLog.open(
+        run_dir, durability=durability, origin=origin, files=files, clock=clock, lock=lock, observe=observe,
+        default_run_id=known if isinstance(known, str) else None,
+    )  # fmt: skip
+    try:
+        run_log = open_run_log(run_dir, log_level, secrets) if log_level is not None else None
+    except BaseException:
+        log.close()
+        raise
+    return Session(
+        run_dir=run_dir,
+        log=log,
+        state=state,
+        secrets=secrets,
+        request=_stored_request(run_info.record(state.run_info)),
+        started=_stored_start(state),
+        run_log=run_log,
+        finished=state.run_info.ended is not None,
+        owned=not first or read_proof(first[0]) is not None,
+        keeps_run_info=not run_info.is_analysis_only(state.run_info),
+    )
+
+
+def _stored_request(info: Json | None) -> Request | None:
+    try:
+        return Request.from_members((info or {})["request"])
+    except (KeyError, UsageError):
+        return None
+
+
+def _stored_start(state: folding.State) -> RunStarted | None:
+    if state.run_info.started is None:
+        return None
+    event = codec.decode(codec.dump_compact(state.run_info.started))
+    return event if isinstance(event, RunStarted) else None
+
+
+def set_evaluation_aside(run_dir: Path, files: FileSystem) -> tuple[RunLock, str | None]:
+    """Rename the stream to `progress.evaluation-<n>.jsonl` (a re-analysis's to `progress.analysis-<n>.jsonl`).
+
+    Gives back the lock, and the stream's run id. What the lock file promised was about the stream that is now aside.
+    """
+    lock = RunLock(run_dir)
+    try:
+        path = run_dir / STREAM_NAME
+        if not os.path.lexists(path):
+            return lock, None
+        state = run_info.initial(Base())
+        found = scan(path)
+        for block in found.blocks():
+            run_info.apply_block(state, block)
+        word = "analysis" if run_info.is_analysis_only(state) else "evaluation"
+        files.replace(path, _free_name(run_dir, word))
+        files.sync_folder(run_dir)
+        for turn in (0, 1):
+            files.pwrite(lock.fd, b"\n".rjust(SLOT_BYTES), slot_offset(turn))
+        return lock, found.run_id
+    except OSError as error:
+        lock.release()
+        raise OutputError(f"{run_dir}: the stream can't be set aside: {error.strerror}", run_dir) from None
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _free_name(run_dir: Path, word: str) -> Path:
+    number = 1
+    while os.path.lexists(path := run_dir / f"progress.{word}-{number}.jsonl"):
+        number += 1
+    return path
