@@ -16,7 +16,8 @@ from .snapshots import replace_file
 from .task_names import ARTIFACTS_NAME, RETRIES_NAME, TASK_STATES, attempt_number, is_leftover
 
 _STATES = b"|".join(state.encode() for state in TASK_STATES)
-_KEY = rb'([{,][ \t\r\n]*"directory"[ \t\r\n]*:[ \t\r\n]*")'
+_NEEDLE = b'"directory"'
+_KEY = rb'("directory"[ \t\r\n]*:[ \t\r\n]*")'
 
 
 def point_at(task_dir: Path, relative: str, *, durable: bool, files: FileSystem = REAL) -> list[Path]:
@@ -74,10 +75,21 @@ def _substitute(
         content = read_bytes(path)
     except (FileNotFoundError, InputError):
         return False
-    if b'"directory"' not in content:
-        return False
-    changed = pattern.sub(build or (lambda found: found[1] + replacement), content)
-    if changed == content:
+    changed = _replaced(content, pattern, build or (lambda found: found[1] + replacement))
+    if changed is None:
         return False
     replace_file(path, changed, durable=durable, files=files)
     return True
+
+
+def _replaced(content: bytes, pattern: re.Pattern[bytes], build: Callable[[re.Match[bytes]], bytes]) -> bytes | None:
+    """`content` with its references rebuilt, or None where nothing changes. The plain search keeps long files cheap."""
+    parts, done, at = [], 0, content.find(_NEEDLE)
+    while at >= 0:
+        found = pattern.match(content, at)
+        if found is not None and content[max(0, at - 4096) : at].rstrip(b" \t\r\n")[-1:] in (b"{", b","):
+            parts += [content[done:at], build(found)]
+            done = found.end()
+        at = content.find(_NEEDLE, at + 1)
+    changed = b"".join([*parts, content[done:]]) if parts else content
+    return None if changed == content else changed

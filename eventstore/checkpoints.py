@@ -1,0 +1,437 @@
+"""Evaluation checkpoints: `checkpoint.json` beside an attempt's result (container v1, evaluation v4; v3 is readable).
+
+    found = read_checkpoint(path)              # tolerant: problems in words; snapshots are not parsed
+    validate_checkpoint(run_dir, task_id, 1)   # strict: identity, completed agent, files and checksums
+    save_evaluation(run_dir, path, evaluation)  # checked, redacted, atomic, at most 32 MiB
+    materialise_checkpoint(source_run, target_store, task_id, 1)
+
+Sections (`evaluation`, `scheduler`, `artifact_transfer`) are replaced one at a time and the others stay byte for byte.
+"""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from . import artifacts
+from .codec import dump_compact, dump_pretty, parse_object
+from .errors import DamagedError, InputError, MalformedLineError, OutputError, RefusedError, UsageError
+from .events import Json
+from .filesystem import REAL, FileSystem
+from .fingerprints import ArtifactLimits, Budget, fingerprint
+from .json_files import read_bytes
+from .redact import redact_keys
+from .results import parse_issues
+from .snapshots import replace_file
+from .stored_request import section
+from .task_names import ARTIFACTS_NAME, CHECKPOINT_FILE, CHECKPOINT_SCHEMA, attempt_directory_name
+
+EVALUATION_SCHEMA = "agentcompass.evaluation_checkpoint.v4"
+OLDER_EVALUATION_SCHEMA = "agentcompass.evaluation_checkpoint.v3"
+SCHEDULER_SCHEMA = "agentcompass.logical_attempt.v2"
+MODES = ("fresh", "reuse", "none")
+RESUMABLE_MODES = ("fresh", "none")
+MAX_BYTES = 32 * 1024 * 1024
+SECTIONS = ("evaluation", "scheduler", "artifact_transfer")
+_SCHEDULER_MEMBERS = ("task_id", "attempt_index", "status", "stop_requested", "retries", "error")
+_LOCKS = [threading.Lock() for _ in range(64)]
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """What is needed to score an attempt again without its agent. `run_result` and `prepared_task` stay bytes until
+    asked for: both are absent in the older schema (`is_older`)."""
+
+    schema_version: Any = None
+    task_id: Any = None
+    category: Any = None
+    attempt: Any = None
+    source_run_id: Any = None
+    source_evaluation_mode: Any = None
+    run_completed: Any = None
+    artifacts: Any = None
+    network_policy: Any = None
+    driver_inputs: Any = None
+    run_result: Raw | UnsetType = UNSET
+    prepared_task: Raw | UnsetType = UNSET
+
+    @property
+    def is_older(self) -> bool:
+        return bool(self.schema_version == OLDER_EVALUATION_SCHEMA)
+
+    def snapshot(self, name: str) -> Json | None:
+        """`run_result` or `prepared_task` as an object, parsed now; None where it is absent or no object."""
+        raw = getattr(self, name)
+        if raw is UNSET:
+            return None
+        try:
+            return parse_object(bytes(raw))
+        except MalformedLineError:
+            return None
+
+
+class Scheduler(Struct, frozen=True, kw_only=True):
+    """The terminal state of a logical attempt, kept until the task's result is durable.
+
+    `has_value`: there is a result (in `result.json`, or inline). `older`: its failure may not be classified.
+    """
+
+    task_id: str
+    attempt: int
+    status: str
+    stop_requested: bool
+    retries: int
+    error: str
+    has_value: bool
+    older: bool
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """A checkpoint file as it stands. `problem` is about the file, `problems` about single sections (by name)."""
+
+    path: Path
+    exists: bool = True
+    problem: str | None = None
+    problems: dict[str, str] = {}
+    evaluation: Evaluation | None = None
+    scheduler: Scheduler | None = None
+    artifact_transfer: Json | None = None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in a file; whatever is wrong becomes words. No artifact is looked at."""
+    try:
+        sections = _sections(path)
+    except FileNotFoundError:
+        return Checkpoint(path=path, exists=False)
+    except (InputError, DamagedError) as error:
+        return Checkpoint(path=path, problem=error.message.removeprefix(f"{path}: "))
+    problems: dict[str, str] = {}
+    transfer = sections.get("artifact_transfer")
+    return Checkpoint(
+        path=path,
+        evaluation=_evaluation(sections.get("evaluation"), problems),
+        scheduler=_scheduler(sections.get("scheduler"), problems),
+        artifact_transfer=None if transfer is None else _object(transfer),
+        problems=problems,
+    )
+
+
+def _sections(path: Path) -> dict[str, Raw]:
+    """The members of the container, unparsed. Raises FileNotFoundError, InputError, DamagedError."""
+    content = read_bytes(path, MAX_BYTES)
+    try:
+        sections = msgspec.json.decode(content, type=dict[str, Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            parsed = parse_object(content)
+        except MalformedLineError as error:
+            raise DamagedError(f"{path}: is {error}".replace("of the line", "of the file"), path) from None
+        sections = {name: Raw(dump_compact(value)) for name, value in parsed.items()}
+    schema = _value(sections.get("schema_version"))
+    if schema != CHECKPOINT_SCHEMA:
+        raise DamagedError(f"{path}: has schema {schema!r:.80}, and {CHECKPOINT_SCHEMA} is read here", path)
+    return sections
+
+
+def _value(raw: Raw | None) -> Any:
+    return None if raw is None else msgspec.json.decode(raw)
+
+
+def _object(raw: Raw) -> Json | None:
+    try:
+        return parse_object(bytes(raw))
+    except MalformedLineError:
+        return None
+
+
+def _evaluation(raw: Raw | None, problems: dict[str, str]) -> Evaluation | None:
+    if raw is None:
+        return None
+    try:
+        found = msgspec.json.decode(raw, type=Evaluation)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        members = _object(raw)
+        if members is None:
+            problems["evaluation"] = "is no object"
+            return None
+        found = _from_members(members)
+    if found.schema_version not in (EVALUATION_SCHEMA, OLDER_EVALUATION_SCHEMA):
+        problems["evaluation"] = f"has schema {found.schema_version!r:.80}"
+        return None
+    return found
+
+
+def _from_members(members: Json) -> Evaluation:
+    fields = {name: members[name] for name in Evaluation.__struct_fields__ if name in members}
+    for name in ("run_result", "prepared_task"):
+        if name in fields:
+            fields[name] = Raw(dump_compact(fields[name]))
+    return Evaluation(**fields)
+
+
+def _scheduler(raw: Raw | None, problems: dict[str, str]) -> Scheduler | None:
+    members = None if raw is None else _object(raw)
+    if members is None:
+        if raw is not None and bytes(raw).strip() != b"null":
+            problems["scheduler"] = "is no object"
+        return None
+    values = [members.get(name) for name in _SCHEDULER_MEMBERS]
+    task_id, attempt, status, stop_requested, retries, error = values
+    kinds = (str, int, str, bool, int, str)
+    if not all(type(value) is kind for value, kind in zip(values, kinds, strict=True)):
+        problems["scheduler"] = "lacks what a terminal attempt has"
+        return None
+    return Scheduler(
+        task_id=task_id,  # type: ignore[arg-type]
+        attempt=attempt,  # type: ignore[arg-type]
+        status=status,  # type: ignore[arg-type]
+        stop_requested=stop_requested,  # type: ignore[arg-type]
+        retries=retries,  # type: ignore[arg-type]
+        error=error,  # type: ignore[arg-type]
+        has_value=members.get("result_path") is not None or members.get("value") is not None,
+        older=members.get("schema_version") is None,
+    )
+
+
+# --- checking
+
+
+def check_evaluation(evaluation: Evaluation) -> None:
+    """Raises DamagedError for what no evaluation checkpoint may say, files left aside."""
+    if not isinstance(evaluation.task_id, str) or not evaluation.task_id.strip():
+        raise DamagedError("the checkpoint names no task")
+    if type(evaluation.attempt) is not int or evaluation.attempt < 1:
+        raise DamagedError("the checkpoint's attempt is no integer from 1")
+    if not isinstance(evaluation.source_run_id, str):
+        raise DamagedError("the checkpoint names no source run")
+    if evaluation.source_evaluation_mode not in MODES:
+        raise DamagedError(f"the checkpoint has evaluation mode {evaluation.source_evaluation_mode!r:.80}")
+    if evaluation.run_completed is not True:
+        raise DamagedError("the agent's run was not completed")
+    if not isinstance(evaluation.artifacts, dict):
+        raise DamagedError("the checkpoint has no artifact manifest")
+    _check_snapshots(evaluation)
+
+
+def _check_snapshots(evaluation: Evaluation) -> None:
+    result, prepared = evaluation.snapshot("run_result"), evaluation.snapshot("prepared_task")
+    if not evaluation.is_older and (result is None or prepared is None):
+        raise DamagedError("the checkpoint lacks the run's result or the prepared task")
+    if result is not None:
+        faults: list[str] = []
+        issues = parse_issues(result.get("issues"), faults)
+        if "error" in result or faults or any(issue.severity == "fatal" for issue in issues):
+            raise DamagedError("the run's result is not classified, or has a fatal issue")
+        if result.get("task_id") != evaluation.task_id:
+            raise DamagedError("the run's result is that of another task")
+    if prepared is not None and prepared.get("task_id") != evaluation.task_id:
+        raise DamagedError("the prepared task is another")
+
+
+def driver_inputs(evaluation: Evaluation, budget: Budget) -> Json:
+    """Fingerprints of the files that scoring without an environment reads; {} for any other mode.
+
+    Raises RefusedError for media that were never captured and for paths that can't be found again.
+    """
+    prepared = evaluation.snapshot("prepared_task")
+    if evaluation.source_evaluation_mode != "none" or prepared is None:
+        return {}
+    inputs = section(prepared, "input")
+    found: Json = {}
+    for item in [*(inputs.get("files") or []), *(inputs.get("media") or [])]:
+        if item.get("url") and not item.get("data") and not item.get("path"):
+            raise RefusedError("an input is only an address: it was not captured and may change")
+        if item.get("path"):
+            path = Path(item["path"])
+            if not path.is_absolute():
+                path = Path(inputs.get("workspace") or ".") / path
+                if not path.is_absolute():
+                    raise RefusedError(f"input {item['path']!r:.200} has no absolute workspace")
+            details = fingerprint(path, budget)
+            budget.spend(path, entries=details.file_count, size=details.size_bytes)
+            found[str(path)] = msgspec.structs.asdict(details)
+    return found
+
+
+def validate_checkpoint(
+    run_dir: Path, path: Path, task_id: str, attempt: int, limits: ArtifactLimits | None = None
+) -> Evaluation:
+    """The evaluation section of a checkpoint, checked against its place and the stored files.
+
+    Raises DamagedError, RefusedError or InputError, in words, for the first reason not to use it.
+    """
+    evaluation = _evaluation_of(path)
+    check_evaluation(evaluation)
+    if (evaluation.task_id, evaluation.attempt) != (task_id, attempt):
+        raise DamagedError(f"{path}: belongs to another task or attempt", path)
+    folder = (path.parent / ARTIFACTS_NAME).relative_to(run_dir).as_posix()
+    if evaluation.artifacts.get("directory") != folder:
+        raise DamagedError(f"{path}: its artifacts are not those of the same attempt", path)
+    _check_files(evaluation, run_dir, limits)
+    return evaluation
+
+
+def _evaluation_of(path: Path) -> Evaluation:
+    found = read_checkpoint(path)
+    problem = found.problem or found.problems.get("evaluation")
+    if not found.exists or problem is not None:
+        raise DamagedError(f"{path}: {problem or 'is missing'}", path)
+    if found.evaluation is None:
+        raise DamagedError(f"{path}: has no evaluation section", path)
+    return found.evaluation
+
+
+def _check_files(evaluation: Evaluation, run_dir: Path, limits: ArtifactLimits | None) -> None:
+    recorded = evaluation.driver_inputs or {}
+    if driver_inputs(evaluation, Budget(limits or ArtifactLimits())) != recorded:
+        raise DamagedError("an input that scoring reads has changed since")
+    artifacts.validate_manifest(evaluation.artifacts, run_dir, limits)
+
+
+# --- writing
+
+
+def update_section(
+    path: Path, name: str, value: Any, *, durable: bool = True, files: FileSystem = REAL
+) -> None:
+    """Replace one section (None: remove it) and leave the others as their bytes are; atomic.
+
+    Raises OutputError beyond 32 MiB and for what can't be written, DamagedError where the file is no checkpoint.
+    """
+    if name not in SECTIONS:
+        raise UsageError(f"{name!r:.80} is no section of a checkpoint")
+    with _LOCKS[hash(str(path)) % len(_LOCKS)]:
+        try:
+            sections = _sections(path)
+        except FileNotFoundError:
+            sections = {"schema_version": Raw(dump_compact(CHECKPOINT_SCHEMA))}
+        if value is None:
+            if sections.pop(name, None) is None:
+                return
+        else:
+            sections[name] = Raw(_indented(dump_pretty(value, sort_keys=False)))
+        content = _container(sections)
+        if len(content) > MAX_BYTES:
+            raise OutputError(f"{path}: would be {len(content)} bytes long, and the limit is {MAX_BYTES}", path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, content, durable=durable, files=files)
+
+
+def _indented(rendered: bytes) -> bytes:
+    return rendered.strip().replace(b"\n", b"\n  ")
+
+
+def _container(sections: dict[str, Raw]) -> bytes:
+    members = (b"  " + dump_compact(name) + b": " + bytes(raw) for name, raw in sections.items())
+    return b"{\n" + b",\n".join(members) + b"\n}\n"
+
+
+def save_evaluation(
+    run_dir: Path,
+    path: Path,
+    members: Json,
+    limits: ArtifactLimits | None = None,
+    *,
+    durable: bool = True,
+    files: FileSystem = REAL,
+) -> Evaluation:
+    """Check and save the evaluation section of an attempt (`path`: its `checkpoint.json`).
+
+    `members`: task_id, attempt, source_run_id, source_evaluation_mode, artifacts, run_result, prepared_task,
+    network_policy. Driver inputs are fingerprinted here. Keys that announce secrets are masked by AgentCompass's own
+    rule: what scoring reads of texts must stay what the agent wrote. Facts are never masked.
+    """
+    values = {"run_completed": True, "network_policy": {}, **members, "schema_version": EVALUATION_SCHEMA}
+    values.pop("category", None)
+    found = _from_members({**values, "driver_inputs": {}})
+    inputs = driver_inputs(found, Budget(limits or ArtifactLimits()))
+    check_evaluation(found)
+    if found.is_older or found.attempt != _attempt_of(path):
+        raise UsageError(f"{path}: is not the checkpoint of attempt {found.attempt!r:.40}", path)
+    artifacts.validate_manifest(found.artifacts, run_dir, limits)
+    values["run_result"] = _masked(values["run_result"])
+    values["prepared_task"] = _masked(values["prepared_task"])
+    values["driver_inputs"] = inputs
+    ordered = {name: values[name] for name in _ORDER if name in values}
+    update_section(path, "evaluation", ordered, durable=durable, files=files)
+    return _from_members(ordered)
+
+
+_ORDER = (
+    "schema_version", "task_id", "attempt", "source_run_id", "source_evaluation_mode", "run_completed", "artifacts",
+    "run_result", "prepared_task", "network_policy", "driver_inputs",
+)  # fmt: skip
+
+
+def _masked(members: Json) -> Json:
+    from .attempt_results import FACTS
+    from .redact import redact, redact_text
+
+    masked = {name: value if name in FACTS else redact_keys({name: value})[name] for name, value in members.items()}
+    diagnostics = section(masked, "artifacts").get("execution_diagnostics")
+    if isinstance(diagnostics, str):
+        masked["artifacts"] = {**masked["artifacts"], "execution_diagnostics": redact_text(diagnostics)}
+    if isinstance(masked.get("issues"), list):
+        masked["issues"] = redact(masked["issues"])
+    return masked
+
+
+def _attempt_of(path: Path) -> int | None:
+    from .task_names import attempt_number
+
+    return attempt_number(path.parent.name) if path.name == CHECKPOINT_FILE else None
+
+
+def save_scheduler(path: Path, task_id: str, attempt: int, *, status: str, retries: int, stop_requested: bool = False,
+                   error: str = "", has_result: bool = True, durable: bool = True) -> None:  # fmt: skip
+    """Save the terminal state of an attempt whose task still runs; its result must be in `result.json` already."""
+    if status not in ("completed", "failed") or retries < 0 or (status == "failed" and stop_requested):
+        raise UsageError(f"no terminal state: {status!r:.40}, {retries} retries, stop requested {stop_requested}")
+    attempt_directory_name(attempt)
+    from .redact import redact_text
+
+    values = (task_id, attempt, status, stop_requested, retries, redact_text(error))
+    members: Json = {"schema_version": SCHEDULER_SCHEMA, **dict(zip(_SCHEDULER_MEMBERS, values, strict=True))}
+    members |= {"result_path": "result.json"} if has_result else {"value": None}
+    update_section(path, "scheduler", members, durable=durable)
+
+
+def transfer_journal(path: Path, *, durable: bool = False) -> artifacts.Journal:
+    """What `artifacts.collect` tells its progress to: the `artifact_transfer` section, removed once it is complete."""
+
+    def tell(manifest: Json) -> None:
+        update_section(path, "artifact_transfer", None if manifest["complete"] else manifest, durable=durable)
+
+    return tell
+
+
+def materialise_checkpoint(
+    source_run: Path,
+    source: Path,
+    target_run: Path,
+    target: Path,
+    task_id: str,
+    attempt: int,
+    limits: ArtifactLimits | None = None,
+    *,
+    link: bool = True,
+    durable: bool = True,
+) -> Evaluation:
+    """Bring an attempt's evaluation checkpoint and artifacts into another run, so that it needs its source no more.
+
+    The attempt's number is kept, the reference to the artifacts follows. Raises as `validate_checkpoint` does, and
+    RefusedError for the older schema, which holds nothing that could be scored again.
+    """
+    evaluation = validate_checkpoint(source_run, source, task_id, attempt, limits)
+    if evaluation.is_older:
+        raise RefusedError(f"{source}: is of an older schema without classified snapshots: the agent must run", source)
+    folder = (target.parent / ARTIFACTS_NAME).relative_to(target_run).as_posix()
+    moved = artifacts.materialise(
+        evaluation.artifacts, source_run, target_run, folder, limits, link=link, durable=durable
+    )
+    members = {name: getattr(evaluation, name) for name in _ORDER}
+    members |= {"artifacts": moved, "run_result": evaluation.snapshot("run_result")}
+    members["prepared_task"] = evaluation.snapshot("prepared_task")
+    return save_evaluation(target_run, target, members, limits, durable=durable)
