@@ -72,7 +72,7 @@ def redact_keys(value: Any, *, parameters: bool = False) -> Any:
     it. Raises ValueError where the nesting is too deep (or endless).
     """
     try:
-        return _redact_keys(compact_parameters(value) if parameters else value)
+        return _redact_keys(_compact(value) if parameters else value)
     except RecursionError:
         raise ValueError("the value is nested too deeply to be redacted") from None
 
@@ -104,19 +104,27 @@ def compact_parameters(value: Any) -> Any:
     """A parameter object as AgentCompass 1.0.1 stores it in `params.json`, and in `request` before the key rules.
 
     Members that start with an underscore go (runtime-internal), sensitive ones are masked and always stay, None and
-    empty objects and lists go (an empty string stays), keys are strings and sorted.
+    empty objects and lists go (an empty string stays), keys are strings and sorted. Raises ValueError where the nesting
+    is too deep (or endless).
     """
+    try:
+        return _compact(value)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply to be redacted") from None
+
+
+def _compact(value: Any) -> Any:
     if isinstance(value, dict):
         named = sorted(((str(key), item) for key, item in value.items()), key=lambda member: member[0])
         kept = ((key, _compact_member(key, item)) for key, item in named if not key.startswith("_"))
         return {key: item for key, item in kept if is_sensitive_key(key) or not _is_void(item)}
     if isinstance(value, list | tuple):
-        return [item for item in map(compact_parameters, value) if not _is_void(item)]
+        return [item for item in map(_compact, value) if not _is_void(item)]
     return _plain(value)
 
 
 def _compact_member(name: str, value: Any) -> Any:
-    return mask_value(value) if is_sensitive_key(name) else compact_parameters(value)
+    return mask_value(value) if is_sensitive_key(name) else _compact(value)
 
 
 def _is_void(value: Any) -> bool:

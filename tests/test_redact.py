@@ -388,7 +388,7 @@ def test_endless_nesting_is_a_clear_error() -> None:
     """A value that contains itself can't be written anyway."""
     endless: list[Any] = []
     endless.append(endless)
-    for function in (redact, redact_keys):
+    for function in (redact, redact_keys, compact_parameters):
         with pytest.raises(ValueError, match="nested too deeply"):
             function(endless)
 
