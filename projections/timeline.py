@@ -138,7 +138,8 @@ class Open(Struct, gc=False):
 
 
 class State(Struct):
-    """Rows so far. `open` holds what is running, by task and attempt; `last_timestamp` is the newest record's."""
+    """Rows so far. `phases` holds those that ended, `open` what is running, by task and attempt; `last_timestamp` is
+    the newest record's."""
 
     tasks: dict[str, TaskRow] = {}
     attempts: dict[tuple[str, int | None], AttemptRow] = {}
@@ -274,9 +275,8 @@ def _phase_changed(state: State, fact: Fact, seq: int) -> None:
     if row is not None and row.phase == name:
         row.updates += 1
     else:
-        _end_phase(opened, fact, seq)
+        _end_phase(state, opened, fact, seq)
         row = opened.phase = PhaseRow(seq, fact.task_id, fact.attempt, fact.category, name, Moment(fact.timestamp))
-        state.phases.append(row)
         if task is not None:
             task.last_phase = name
         if attempt is not None:
@@ -290,7 +290,7 @@ def _phase_changed(state: State, fact: Fact, seq: int) -> None:
             row.error = safe_text(error)
 
 
-def _end_phase(opened: Open, fact: Fact, seq: int) -> None:
+def _end_phase(state: State, opened: Open, fact: Fact, seq: int) -> None:
     row = opened.phase
     if row is not None:
         row.ended_at = Moment(fact.timestamp)
@@ -298,12 +298,13 @@ def _end_phase(opened: Open, fact: Fact, seq: int) -> None:
         row.ended_by = fact.event
         row.ended_seq = seq
         opened.phase = None
+        state.phases.append(row)
 
 
 def _end_all(state: State, task_id: str, fact: Fact, seq: int) -> None:
     """End whatever runs in a task: its phases, and its attempts that nothing else ended."""
     for number, opened in state.open.pop(task_id, {}).items():
-        _end_phase(opened, fact, seq)
+        _end_phase(state, opened, fact, seq)
         row = state.attempts.get((task_id, number))
         if row is not None and row.ended_by is None:
             _end_attempt(row, fact)
@@ -340,7 +341,7 @@ def _task_finished(state: State, fact: Fact, seq: int) -> None:
 
 def _attempt_started(state: State, fact: Fact, seq: int) -> None:
     task, row, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
-    _end_phase(opened, fact, seq)
+    _end_phase(state, opened, fact, seq)
     opened.since = fact.timestamp
     if row is not None:
         row.starts += 1
@@ -353,7 +354,7 @@ def _attempt_started(state: State, fact: Fact, seq: int) -> None:
 
 def _attempt_finished(state: State, fact: Fact, seq: int) -> None:
     task, row, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
-    _end_phase(opened, fact, seq)
+    _end_phase(state, opened, fact, seq)
     if row is not None:
         row.status = fact.status
         _end_attempt(row, fact)
@@ -374,7 +375,7 @@ def _attempt_retry(state: State, fact: Fact, seq: int) -> None:
     retry.phase = None if opened.phase is None else opened.phase.phase
     retry.discarded_seconds = None if since is None else fact.timestamp - since
     state.retries.append(retry)
-    _end_phase(opened, fact, seq)
+    _end_phase(state, opened, fact, seq)
     opened.since = fact.timestamp
     if row is not None:
         row.retries += 1
@@ -424,28 +425,30 @@ def _payload(fact: Fact) -> Json:
 
 def take_ended(state: State) -> list[Struct]:
     """Rows that will not change any more, taken out of the state: so that a long stream fits into memory."""
-    ended: list[Struct] = [row for row in state.phases if row.ended_by is not None]
-    ended += state.retries
-    ended += state.plans
-    state.phases = [row for row in state.phases if row.ended_by is None]
-    state.retries, state.plans = [], []
+    ended: list[Struct] = [*state.phases, *state.retries, *state.plans]
+    state.phases, state.retries, state.plans = [], [], []
     return ended
 
 
 def rows(state: State) -> list[Struct]:
     """All rows; what nothing ended gets its seconds up to the stream's last record, and keeps no end."""
     last = state.last_timestamp
-    for task_id, attempts in state.open.items():
-        for number, opened in attempts.items():
-            attempt = state.attempts.get((task_id, number))
-            if opened.phase is not None and last is not None:
-                opened.phase.seconds = last - opened.phase.started_at
-            if attempt is not None and attempt.ended_by is None and last is not None and attempt.started_at is not None:
+    if last is not None:
+        for attempt in state.attempts.values():
+            if attempt.ended_by is None and attempt.started_at is not None:
                 attempt.seconds = last - attempt.started_at
-    for task in state.tasks.values():
-        if task.finishes == 0 and last is not None and task.started_at is not None:
-            task.seconds = last - task.started_at
-    return [*state.tasks.values(), *state.attempts.values(), *state.phases, *state.retries, *state.plans]
+        for task in state.tasks.values():
+            if task.finishes == 0 and task.started_at is not None:
+                task.seconds = last - task.started_at
+    return [*state.tasks.values(), *state.attempts.values(), *open_phases(state), *take_ended(state)]
+
+
+def open_phases(state: State) -> list[PhaseRow]:
+    """Phases that nothing has ended yet, with their seconds up to the stream's last record."""
+    found = [opened.phase for attempts in state.open.values() for opened in attempts.values() if opened.phase]
+    for row in found:
+        row.seconds = None if state.last_timestamp is None else state.last_timestamp - row.started_at
+    return found
 
 
 def render(state: State, /) -> bytes:

@@ -10,6 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from ..errors import InputError
 from ..life import life_of, paths_held_open
 from ..rundir import RunDir, find_runs, is_run_dir
@@ -19,6 +21,14 @@ from .spool import Spool, create_tables
 
 Report = Callable[[str, str], None]
 """Told of a path and, in words, what is wrong with it."""
+
+
+class CatalogChoice(Struct, frozen=True):
+    """Whether and where a catalog is kept (None: the user's cache folder), and whether it is brought up to date."""
+
+    file: Path | None = None
+    off: bool = False
+    refresh: bool = True
 
 
 def connect(
@@ -33,17 +43,53 @@ def connect(
     It only reads: with `locked`, nothing outside the history can be reached by its SQL, and no setting changed.
     Raises InputError if a path is missing or is no folder.
     """
+    return open_history(
+        paths, catalog=CatalogChoice(), on_problem=on_problem, memory_limit=memory_limit, threads=threads, locked=locked
+    )
+
+
+def open_history(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    catalog: CatalogChoice,
+    on_problem: Report | None = None,
+    memory_limit: str | None = None,
+    threads: int | None = None,
+    locked: bool = True,
+    timeout_seconds: float | None = None,
+) -> Any:
+    """As `connect`, with a choice of catalog and a timeout for each statement."""
     connection = _open(memory_limit, threads)
     try:
         connection.execute("ATTACH ':memory:' AS store")
         create_tables(connection, "store.main")
         runs = list(runs_below(paths, on_problem))
         load_runs(connection, runs, on_problem)
-        finish(connection, {key_text(run.run_key): run.path for run in runs}, locked=locked)
+        folders = {key_text(run.run_key): run.path for run in runs}
+        finish(connection, folders, locked=locked, timeout_seconds=timeout_seconds)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def describe_views() -> dict[str, list[str]]:
+    """The columns of each view, in order."""
+    connection = _open(None, None)
+    try:
+        connection.execute("ATTACH ':memory:' AS store")
+        create_tables(connection, "store.main")
+        finish(connection, {}, locked=True)
+        rows = connection.execute(
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'memory' AND NOT internal"
+            " AND table_name <> 'lives' ORDER BY table_oid, column_index"
+        ).fetchall()
+    finally:
+        connection.close()
+    views: dict[str, list[str]] = {}
+    for view, column in rows:
+        views.setdefault(view, []).append(column)
+    return views
 
 
 def _open(memory_limit: str | None, threads: int | None) -> Any:

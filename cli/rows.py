@@ -1,0 +1,140 @@
+"""Rows of a query as text: table, json, jsonl, csv, markdown. Data only; words go to stderr elsewhere."""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import islice
+from typing import Any, TextIO, TypeAlias
+
+from .output import clean, print_table
+
+Writer: TypeAlias = Callable[[TextIO, Sequence[str], Sequence[str], Iterable[Sequence[Any]]], None]
+_NUMERIC = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL\(.*\)")
+
+
+def is_numeric(kind: str) -> bool:
+    """Whether a column of this DuckDB type holds numbers."""
+    return _NUMERIC.fullmatch(kind) is not None
+
+
+def plain_value(value: Any, kind: str = "") -> Any:
+    """A value as JSON holds it: moments in ISO 8601 (UTC), NaN and infinities null, JSON columns as what they hold."""
+    if kind == "JSON" and isinstance(value, str):
+        return _parsed(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): plain_value(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(member) for member in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value.isoformat() if isinstance(value, date | time) else _text(value)
+
+
+def _parsed(text: str) -> Any:
+    """What a JSON column holds; the text itself where a JSON document could not say the same (NaN in it)."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _text(value: Any) -> str:
+    """A value as a cell of a table or of a CSV file."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(plain_value(value), ensure_ascii=False)
+    return str(value)
+
+
+def write_json(out: TextIO, names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """One JSON array of row objects, pure ASCII."""
+    separator = "["
+    for line in _objects(names, kinds, rows):
+        out.write(f"{separator}\n  {line}")
+        separator = ","
+    out.write("[]\n" if separator == "[" else "\n]\n")
+
+
+def write_jsonl(out: TextIO, names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """One JSON object a line, pure ASCII."""
+    for line in _objects(names, kinds, rows):
+        out.write(line + "\n")
+
+
+def _objects(names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    keys = unique_names(names)
+    for row in rows:
+        yield json.dumps(dict(zip(keys, map(plain_value, row, kinds), strict=True)))
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Column names, a repeated one numbered, so that no value is lost in an object."""
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name}:{seen[name] - 1}")
+    return unique
+
+
+def write_csv(out: TextIO, names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Comma-separated with a header (RFC 4180); NULL and an empty text are both an empty field."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow("" if value is None else _safe(_text(value), out) for value in row)
+
+
+def _safe(text: str, out: TextIO) -> str:
+    return clean(text) if out.isatty() else text
+
+
+def write_markdown(out: TextIO, names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A GitHub table."""
+    marks = ["---:" if is_numeric(kind) else "---" for kind in kinds]
+    for cells in (names, marks):
+        out.write(f"| {' | '.join(map(_markdown_cell, cells))} |\n")
+    for row in rows:
+        out.write(f"| {' | '.join('' if value is None else _markdown_cell(_text(value)) for value in row)} |\n")
+
+
+def _markdown_cell(text: str) -> str:
+    escaped = clean(text).replace("|", "\\|").replace("<", "&lt;")
+    return escaped.replace("`", "\\`")
+
+
+def write_table(
+    names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]], limit: int | None
+) -> tuple[int, bool]:
+    """A table on stdout, at most `limit` rows; returns how many there were, and whether more were left out."""
+    rows = iter(rows)
+    shown = [[None if v is None else _text(v) for v in row] for row in islice(rows, limit)]
+    print_table(names, shown, right=[name for name, kind in zip(names, kinds, strict=True) if is_numeric(kind)])
+    return len(shown), next(rows, None) is not None
+
+
+WRITERS: dict[str, Writer] = {
+    "json": write_json,
+    "jsonl": write_jsonl,
+    "csv": write_csv,
+    "markdown": write_markdown,
+}
