@@ -21,12 +21,17 @@ MIN_BYTES = 48 * 1024 * 1024
 
 def replay_stream(stream: Scan, base: Base) -> Snapshots:
     """`projections.replay` of a scan, on two processes where that helps."""
+    return snapshots.snapshots(fold_stream(stream, base))
+
+
+def fold_stream(stream: Scan, base: Base) -> snapshots.State:
+    """The state of `projections.snapshots` after a scan, on two processes where that helps."""
     state = snapshots.initial(base)
     middle = _middle(stream.path, stream.bytes) if _worth_while(stream.bytes) else None
     if middle is None:
         for block in stream.blocks():
             snapshots.apply_block(state, block)
-        return snapshots.snapshots(state)
+        return state
     pid, pipe = _start_part(stream.path, *middle, stream.bytes)
     try:
         for block in stream.blocks_until(middle[0]):
@@ -40,7 +45,7 @@ def replay_stream(stream: Scan, base: Base) -> Snapshots:
         stream.finish()
     finally:
         stream.close()
-    return snapshots.snapshots(state)
+    return state
 
 
 def _worth_while(size: int) -> bool:

@@ -84,8 +84,8 @@ def apply_block(state: State, block: Block, /) -> State:
         if name == "phase_changed":
             if fresh:
                 fresh.clear()
-            if head.task_id:
-                active[head.task_id] = line
+            if task_id := head.task_id:
+                active[task_id] = line
         elif name == "attempt_started":
             started += 1
         elif name == "attempt_finished":

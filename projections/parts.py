@@ -93,4 +93,4 @@ def _join_plans(before: plans.State, later: dict[str, dict[str, bytes]]) -> None
     for task_id, attempts in later.items():
         own = before.plans.setdefault(task_id, {})
         for attempt, payload in attempts.items():
-            own[attempt] = before.unique.setdefault(payload, payload)
+            own[attempt] = plans.intern_payload(before, payload)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from xxhash import xxh3_64_intdigest
 
 from eventstore import codec
 from eventstore.errors import MalformedLineError
@@ -21,10 +22,13 @@ from .fold import Base, block_of
 
 
 class State(Struct):
-    """`plans` maps task id to attempt number (as text) to the payload's bytes; `unique` holds each payload once."""
+    """`plans` maps task id to attempt number (as text) to the payload's bytes; `unique` holds each payload once.
+
+    It is keyed by digest: hashing a kilobyte for a dict costs ten times as much as XXH3.
+    """
 
     plans: dict[str, dict[str, bytes]] = {}
-    unique: dict[bytes, bytes] = {}
+    unique: dict[int, bytes] = {}
 
 
 class _Plan(Struct, gc=False):
@@ -57,7 +61,14 @@ def note_plan(state: State, task_id: str, line: bytes) -> None:
     """Keep the plan in one line; the last one of an attempt counts. A plan without an attempt has no place."""
     attempt, payload = _read_plan(line)
     if attempt is not None:
-        state.plans.setdefault(task_id, {})[attempt] = state.unique.setdefault(payload, payload)
+        state.plans.setdefault(task_id, {})[attempt] = intern_payload(state, payload)
+
+
+def intern_payload(state: State, payload: bytes) -> bytes:
+    """The one copy of these bytes that the state keeps."""
+    digest = xxh3_64_intdigest(payload)
+    known = state.unique.setdefault(digest, payload)
+    return known if known == payload else payload
 
 
 def _read_plan(line: bytes) -> tuple[str | None, bytes]:
@@ -75,9 +86,13 @@ def _read_plan(line: bytes) -> tuple[str | None, bytes]:
 
 def resolved(state: State) -> dict[str, Json]:
     """The `resolved_execution_plans` object of run_info.json."""
-    parsed = {payload: _recorded(payload) for payload in state.unique}
+    parsed: dict[int, Any] = {}  # by identity: an interned payload is parsed once
+    for attempts in state.plans.values():
+        for payload in attempts.values():
+            if id(payload) not in parsed:
+                parsed[id(payload)] = _recorded(payload)
     return {
-        task_id: {"attempts": {attempt: parsed[payload] for attempt, payload in attempts.items()}}
+        task_id: {"attempts": {attempt: parsed[id(payload)] for attempt, payload in attempts.items()}}
         for task_id, attempts in state.plans.items()
     }
 
