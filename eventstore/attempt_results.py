@@ -43,8 +43,17 @@ class AttemptResult(Struct, frozen=True, kw_only=True):
         return {issue.severity for issue in self.issues}
 
 
-def check_result(result: AttemptResult) -> None:
+class RenderedResult(Struct, frozen=True):
+    """A result that is bytes already, of a stored one that is reused: its `result.json` and its issues' severities."""
+
+    content: bytes
+    severities: set[str]
+
+
+def check_result(result: AttemptResult | RenderedResult) -> None:
     """Raises UsageError, in words, for what the schema doesn't allow."""
+    if isinstance(result, RenderedResult):
+        return
     if result.status not in ATTEMPT_STATUSES:
         raise UsageError(f"attempt status {result.status!r:.80} is none of {', '.join(ATTEMPT_STATUSES)}")
     for name, value in result.metrics.items():
@@ -112,6 +121,8 @@ def redact_outcome(members: Json, secrets: Sequence[str] = ()) -> Json:
     return {name: value if name in FACTS else redact({name: value}, secrets)[name] for name, value in members.items()}
 
 
-def render_result(result: AttemptResult, secrets: Sequence[str] = ()) -> bytes:
+def render_result(result: AttemptResult | RenderedResult, secrets: Sequence[str] = ()) -> bytes:
     """The bytes of `result.json`."""
+    if isinstance(result, RenderedResult):
+        return result.content
     return dump_pretty({**result_members(result, secrets), "retry_count": result.retry_count}, sort_keys=False)

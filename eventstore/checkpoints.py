@@ -21,7 +21,7 @@ from .errors import DamagedError, InputError, MalformedLineError, OutputError, R
 from .events import Json
 from .filesystem import REAL, FileSystem
 from .fingerprints import ArtifactLimits, Budget, fingerprint
-from .json_files import read_bytes
+from .json_files import pick_members, read_bytes
 from .redact import redact_keys
 from .results import parse_issues
 from .snapshots import replace_file
@@ -63,10 +63,13 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     def snapshot(self, name: str) -> Json | None:
         """`run_result` or `prepared_task` as an object, parsed now; None where it is absent or no object."""
         raw = getattr(self, name)
-        if raw is UNSET:
-            return None
+        return None if raw is UNSET else _object(raw)
+
+    def part(self, name: str, *members: str) -> Json | None:
+        """As `snapshot`, but only the named members are built: a trajectory is passed over."""
+        raw = getattr(self, name)
         try:
-            return parse_object(bytes(raw))
+            return None if raw is UNSET else pick_members(bytes(raw), members)
         except MalformedLineError:
             return None
 
@@ -216,7 +219,8 @@ def check_evaluation(evaluation: Evaluation) -> None:
 
 
 def _check_snapshots(evaluation: Evaluation) -> None:
-    result, prepared = evaluation.snapshot("run_result"), evaluation.snapshot("prepared_task")
+    result = evaluation.part("run_result", "task_id", "issues", "error")
+    prepared = evaluation.part("prepared_task", "task_id")
     if not evaluation.is_older and (result is None or prepared is None):
         raise DamagedError("the checkpoint lacks the run's result or the prepared task")
     if result is not None:
@@ -235,7 +239,7 @@ def driver_inputs(evaluation: Evaluation, budget: Budget) -> Json:
 
     Raises RefusedError for media that were never captured and for paths that can't be found again.
     """
-    prepared = evaluation.snapshot("prepared_task")
+    prepared = evaluation.part("prepared_task", "input")
     if evaluation.source_evaluation_mode != "none" or prepared is None:
         return {}
     inputs = section(prepared, "input")

@@ -73,16 +73,18 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def _decode(content: bytes, names: tuple[str, ...] | None) -> Json:
-    if names is not None:
-        try:
-            found = _picker(names).decode(content)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-        else:
-            values = ((name, getattr(found, f"f{index}")) for index, name in enumerate(names))
-            return {name: value for name, value in values if value is not UNSET}
-    members = parse_object(content)
-    return members if names is None else {name: members[name] for name in names if name in members}
+    return parse_object(content) if names is None else pick_members(content, names)
+
+
+def pick_members(content: bytes, names: tuple[str, ...]) -> Json:
+    """The members `names` of a JSON object; nothing else of it is built. Raises MalformedLineError."""
+    try:
+        found = _picker(names).decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        members = parse_object(content)
+        return {name: members[name] for name in names if name in members}
+    values = ((name, getattr(found, f"f{index}")) for index, name in enumerate(names))
+    return {name: value for name, value in values if value is not UNSET}
 
 
 @lru_cache(maxsize=64)

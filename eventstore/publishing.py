@@ -18,11 +18,19 @@ import secrets as random_names
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
-from .attempt_results import AttemptResult, check_attempt_plan, check_issue, check_result, redact_outcome, render_result
+from .attempt_results import (
+    AttemptResult,
+    RenderedResult,
+    check_attempt_plan,
+    check_issue,
+    check_result,
+    redact_outcome,
+    render_result,
+)
 from .codec import dump_pretty
 from .details import TaskDir, find_task, task_dirs
 from .errors import DamagedError, OutputError, RefusedError
@@ -54,6 +62,7 @@ from .task_names import (
 from .tree_copy import TreeCopy, remove_tree
 
 Append = Callable[[Fact], Any]
+AnyResult: TypeAlias = AttemptResult | RenderedResult
 UNLIMITED = ArtifactLimits(2**62, 2**31, 1e9)
 
 
@@ -144,7 +153,7 @@ class TaskStore:
             self._write(folder / name, dump_pretty(record, sort_keys=False))
             return folder / name
 
-    def save_result(self, task_id: str, attempt: int, result: AttemptResult) -> Path:
+    def save_result(self, task_id: str, attempt: int, result: AnyResult) -> Path:
         """Keep one attempt's result while its task still runs; the path."""
         check_result(result)
         with self._lock(task_id):
@@ -161,7 +170,7 @@ class TaskStore:
         category: str | None,
         ground_truth: Any,
         attempt_plan: Json,
-        attempts: Mapping[int, AttemptResult],
+        attempts: Mapping[int, AnyResult],
         append: bool = True,
     ) -> Path:
         """Publish a task's whole result and append `partial_saved`; the path of its folder.
@@ -188,12 +197,12 @@ class TaskStore:
                 self._announce(task_id, category)
             return folder
 
-    def _first_publish(self, task_id: str, shared: Json, attempts: Mapping[int, AttemptResult]) -> Path:
+    def _first_publish(self, task_id: str, shared: Json, attempts: Mapping[int, AnyResult]) -> Path:
         task = self._opened(task_id)
         self._fill(task, task_id, shared, attempts)
         return self._move(task.path, self._target_state(task.path, attempts))
 
-    def _republish(self, task: TaskDir, task_id: str, shared: Json, attempts: Mapping[int, AttemptResult]) -> Path:
+    def _republish(self, task: TaskDir, task_id: str, shared: Json, attempts: Mapping[int, AnyResult]) -> Path:
         """Build the new task beside the old one, then swap: a reader sees one or the other, never a mixture."""
         _check_usable(task, task_id)
         staging = self._details / f"{INTENT_PREFIX}{random_names.token_hex(8)}"
@@ -215,7 +224,7 @@ class TaskStore:
         self._files.unlink(path)
         return target
 
-    def _fill(self, task: TaskDir, task_id: str, shared: Json, attempts: Mapping[int, AttemptResult]) -> None:
+    def _fill(self, task: TaskDir, task_id: str, shared: Json, attempts: Mapping[int, AnyResult]) -> None:
         """Attempts first, `task.json` last: shared fields in it say that every listed attempt is there."""
         index = dict(self._index(task))
         for number, result in sorted(attempts.items()):
@@ -230,7 +239,7 @@ class TaskStore:
                 self._write(task.path / name / RESULT_FILE, dump_pretty({"retry_count": 0}, sort_keys=False))
         self._write_index(task.path, task_id, index, shared)
 
-    def _target_state(self, folder: Path, given: Mapping[int, AttemptResult]) -> str:
+    def _target_state(self, folder: Path, given: Mapping[int, AnyResult]) -> str:
         severities = {severity for result in given.values() for severity in result.severities}
         for attempt in TaskDir(folder, RUNNING, self.run_dir).attempts.values():
             if attempt.number not in given:

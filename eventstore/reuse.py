@@ -1,0 +1,312 @@
+"""Planning reuse: the facts of a stored run for `projections.reuse`, the choice of a source, and the plan.
+
+    plan = plan_reuse(source_run, Wanted(benchmark_id="toy", k=2, strategy="avg"))
+    plan.refusal, plan.tasks, plan.reused, plan.severity_counts
+    choice = choose_source(results_folder, wanted)     # newest compatible run, and what speaks against it
+
+`reuse_apply.apply_reuse` does what a plan says. Nothing is written here, and artifacts are compared with their
+recorded checksums, so that a plan doesn't promise what can't be kept.
+"""
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from projections.reuse import (
+    AttemptFacts,
+    CheckpointFacts,
+    IssueFacts,
+    ResultFacts,
+    SourceFacts,
+    TaskDecision,
+    TaskFacts,
+    Wanted,
+    check_wanted,
+    decide_task,
+    refusal,
+    severity_counts,
+)
+
+from . import artifacts
+from .checkpoints import Checkpoint, Evaluation, read_checkpoint, validate_checkpoint
+from .details import AttemptDir, TaskDir, task_dirs
+from .errors import CompassError, InputError
+from .events import Json
+from .fingerprints import ArtifactLimits
+from .results import Issue, Result, parse_issues
+from .rundir import RUN_INFO_NAME, find_runs, open_run
+from .stored_request import StoredRequest, read_request, section
+from .task_names import CHECKPOINT_FILE
+
+
+class ReusePlan(Struct, frozen=True, kw_only=True):
+    """What a new run may take from `source`. `refusal` tells why it may take nothing; `warnings` are for people."""
+
+    source: Path
+    run_id: str
+    wanted: Wanted
+    refusal: str | None
+    tasks: list[TaskDecision]
+    warnings: list[str]
+
+    @property
+    def reused(self) -> list[str]:
+        """Ids of the tasks that are kept whole."""
+        return [task.task_id for task in self.tasks if task.action == "keep"]
+
+    @property
+    def severity_counts(self) -> dict[str, int]:
+        """`reused_severity_counts` of `reuse_loaded`."""
+        return severity_counts(self.tasks)
+
+
+class SourceChoice(Struct, frozen=True):
+    """The run to reuse, or None, and what a person should know: what was passed over, and why."""
+
+    run_dir: Path | None
+    notes: list[str]
+
+
+def plan_reuse(source: str | os.PathLike[str], wanted: Wanted, *, check_files: bool = True) -> ReusePlan:
+    """Decide for every task and attempt of a run what a new run would do with it. Raises InputError, UsageError.
+
+    With `check_files=False` stored artifacts are believed without comparing checksums.
+    """
+    check_wanted(wanted)
+    run_dir = open_run(source)
+    stored = read_request(run_dir)
+    facts = source_facts(stored)
+    reason = refusal(facts, wanted)
+    tasks, problems = [], list(stored.problems)
+    if reason is None:
+        reader = FactReader(run_dir, stored, wanted, check_files)
+        for task in _first_of_each(run_dir, problems):
+            tasks.append(decide_task(reader.task(task), wanted))
+    tasks.sort(key=lambda task: task.task_id)
+    run_id = facts.run_id if isinstance(facts.run_id, str) else ""
+    warnings = problems + _unlike(stored, wanted)
+    return ReusePlan(source=run_dir, run_id=run_id, wanted=wanted, refusal=reason, tasks=tasks, warnings=warnings)
+
+
+def _first_of_each(run_dir: Path, problems: list[str]) -> list[TaskDir]:
+    """Task directories that can be read, one an id; AgentCompass, too, takes the first state that has the task."""
+    found: dict[str, TaskDir] = {}
+    for task in task_dirs(run_dir, lambda path, words: problems.append(f"{path}: {words}")):
+        if task.problem is not None or task.task_id is None or not task.name_matches:
+            problems.append(f"{task.relative}: {task.problem or 'is not the folder of its task'}")
+        elif task.task_id in found:
+            problems.append(f"{task.relative}: the task stands in {found[task.task_id].relative} as well")
+        else:
+            found[task.task_id] = task
+    return list(found.values())
+
+
+def _unlike(stored: StoredRequest, wanted: Wanted) -> list[str]:
+    execution = section(stored.request, "execution")
+    budget, patterns = execution.get("max_retries", 0), execution.get("retry_pattern_list") or []
+    if (budget, list(patterns)) == (wanted.max_retries, list(wanted.retry_patterns)):
+        return []
+    return [f"the source ran with {budget} retries and patterns {patterns!r:.200}; this plan has {wanted.max_retries}"]
+
+
+def source_facts(stored: StoredRequest) -> SourceFacts:
+    """What `run_info.json` says of a run that could be reused."""
+    members = stored.run_info.members or {}
+    request = section(members, "request")
+    benchmark = section(request, "benchmark").get("id")
+    return SourceFacts(
+        schema=members.get("schema_version"),
+        run_id=members.get("run_id"),
+        benchmark_id=benchmark if isinstance(benchmark, str) else "",
+        attempt_plan=section(section(request, "execution"), "attempts"),
+    )
+
+
+def wanted_of(stored: StoredRequest, **changes: Any) -> Wanted:
+    """What a run asks for that is like the source: its benchmark and attempt plan; without retries unless `changes`."""
+    plan = stored.attempt_plan
+    k, strategy = plan.get("k"), plan.get("strategy")
+    like: Json = {
+        "benchmark_id": stored.benchmark_id,
+        "k": k if type(k) is int else 1,
+        "strategy": strategy.strip().lower() if isinstance(strategy, str) and strategy.strip() else "avg",
+    }
+    return Wanted(**(like | {name: value for name, value in changes.items() if value is not None}))
+
+
+class FactReader:
+    """Reads the facts of single tasks of one run."""
+
+    def __init__(self, run_dir: Path, stored: StoredRequest, wanted: Wanted, check_files: bool = True) -> None:
+        self._run_dir, self._wanted, self._check_files = run_dir, wanted, check_files
+        self._plans = section(stored.run_info.members, "resolved_execution_plans")
+
+    def task(self, task: TaskDir) -> TaskFacts:
+        """The facts of one task."""
+        task_id = task.task_id or ""
+        attempts = {number: self._attempt(task, attempt) for number, attempt in task.attempts.items() if attempt.listed}
+        if task.published:
+            attempts = self._stopped_early({number: one for number, one in attempts.items() if one.result is not None})
+        return TaskFacts(
+            task_id=task_id, published=task.published, attempts=attempts, attempt_plan=task.attempt_plan
+        )
+
+    def _stopped_early(self, attempts: dict[int, AttemptFacts]) -> dict[int, AttemptFacts]:
+        """A whole result with fewer attempts than asked for stopped at its last one."""
+        last = max(attempts, default=0)
+        if self._wanted.strategy != "pass" or not 0 < last < self._wanted.k:
+            return attempts
+        attempt = attempts[last]
+        if attempt.result is None:
+            return attempts
+        result = ResultFacts(issues=attempt.result.issues, problem=attempt.result.problem, stop_requested=True)
+        return {**attempts, last: AttemptFacts(number=last, result=result, checkpoint=attempt.checkpoint)}
+
+    def _attempt(self, task: TaskDir, attempt: AttemptDir) -> AttemptFacts:
+        task_id = task.task_id or ""
+        found = read_checkpoint(attempt.path / CHECKPOINT_FILE) if attempt.has_checkpoint else None
+        result = self._whole(task_id, attempt) if task.published else self._terminal(task_id, attempt, found)
+        checkpoint = None if found is None else self._checkpoint(task_id, attempt, found)
+        return AttemptFacts(number=attempt.number, result=result, checkpoint=checkpoint)
+
+    def _whole(self, task_id: str, attempt: AttemptDir) -> ResultFacts | None:
+        result = attempt.read_result("artifacts")
+        if result.problem is None and result.status is None and not result.faults:
+            return None  # only a retry count: the attempt never came to a result
+        problem = self._unfit(task_id, attempt, result)
+        return ResultFacts(issues=_issues(result.issues), problem=problem)
+
+    def _terminal(self, task_id: str, attempt: AttemptDir, found: Checkpoint | None) -> ResultFacts | None:
+        scheduler = found.scheduler if found is not None else None
+        if scheduler is None or not scheduler.has_value:
+            return None
+        if (scheduler.task_id, scheduler.attempt) != (task_id, attempt.number):
+            return ResultFacts(problem="its terminal state is that of another attempt")
+        result = attempt.read_result("artifacts")
+        return ResultFacts(
+            issues=_issues(result.issues),
+            problem=self._unfit(task_id, attempt, result) if result.exists else "its result is missing",
+            stop_requested=scheduler.stop_requested,
+            failed=scheduler.status == "failed",
+        )
+
+    def _unfit(self, task_id: str, attempt: AttemptDir, result: Result) -> str | None:
+        if result.problem is not None:
+            return f"its result {result.problem}"
+        if not result.classified:
+            return "its failure is of an older schema and not classified"
+        if result.faults:
+            return f"its result breaks the schema: {result.faults[0]}"
+        manifest = section(result.members, "artifacts").get("declared_artifacts")
+        return None if manifest is None else self._unfit_artifacts(task_id, attempt.number, manifest)
+
+    def _unfit_artifacts(self, task_id: str, attempt: int, manifest: Any) -> str | None:
+        if not self._check_files:
+            return None
+        try:
+            artifacts.validate_manifest(manifest, self._run_dir, self._limits(task_id, attempt))
+        except CompassError as error:
+            return f"its artifacts can't be kept: {error.message}"
+        return None
+
+    def _limits(self, task_id: str, attempt: int) -> ArtifactLimits:
+        return ArtifactLimits.from_plan(plan_of(self._plans, task_id, attempt).get("artifact_limits"))
+
+    def _checkpoint(self, task_id: str, attempt: AttemptDir, found: Checkpoint) -> CheckpointFacts | None:
+        problem = found.problem or found.problems.get("evaluation")
+        evaluation = found.evaluation
+        if problem is None and evaluation is None:
+            return None
+        if evaluation is None:
+            return CheckpointFacts(problem=problem)
+        try:
+            if self._check_files:
+                limits = self._limits(task_id, attempt.number)
+                validate_checkpoint(self._run_dir, found.path, task_id, attempt.number, limits)
+            specs = artifacts.manifest_specs(evaluation.artifacts if isinstance(evaluation.artifacts, dict) else {})
+        except CompassError as error:
+            return CheckpointFacts(problem=error.message)
+        return _checkpoint_facts(evaluation, [(spec.source, spec.destination) for spec in specs])
+
+
+def _checkpoint_facts(evaluation: Evaluation, specs: Sequence[tuple[str, str]]) -> CheckpointFacts:
+    result = evaluation.part("run_result", "issues") or {}
+    return CheckpointFacts(
+        mode=str(evaluation.source_evaluation_mode),
+        older=evaluation.is_older,
+        network_policy=evaluation.network_policy if isinstance(evaluation.network_policy, dict) else {},
+        artifacts=specs,
+        issues=_issues(parse_issues(result.get("issues", []))),
+    )
+
+
+def plan_of(plans: Json, task_id: str, attempt: int) -> Json:
+    """The resolved plan of one attempt, or an empty object."""
+    return section(section(section(plans, task_id), "attempts"), str(attempt))
+
+
+def _issues(issues: list[Issue]) -> list[IssueFacts]:
+    return [IssueFacts(issue.severity, issue.phase, issue.code, issue.message) for issue in issues]
+
+
+# --- choosing a source
+
+
+def choose_source(root: str | os.PathLike[str], wanted: Wanted, exclude: Path | None = None) -> SourceChoice:
+    """The newest compatible run at or below a folder, by its start.
+
+    A newer run that died or holds fewer finished tasks than an older one is passed over, and `notes` say so; where
+    nothing better is there it is chosen, and `notes` say that, too.
+    """
+    candidates, notes = [], list[str]()
+    for run in find_runs(root, lambda path, words: notes.append(f"{path}: {words}")):
+        if exclude is not None and run.path.resolve() == exclude.resolve():
+            continue
+        stored = read_request(run.path)
+        reason = refusal(source_facts(stored), wanted)
+        if reason is None:
+            candidates.append(_candidate(run.path, stored))
+        else:
+            notes.append(f"{run.path}: not compatible: {reason}")
+    if not candidates:
+        return SourceChoice(None, [*notes, f"{root}: no run that could be reused"])
+    candidates.sort(key=lambda candidate: candidate.started, reverse=True)
+    best = max(candidates, key=lambda candidate: (candidate.finished_tasks, candidate.ended, candidate.started))
+    for newer in candidates[: candidates.index(best)]:
+        notes.append(f"{newer.run_dir}: newer, and passed over: {newer.lacks(best)}")
+    if not best.ended:
+        notes.append(f"{best.run_dir}: did not finish; it holds {best.finished_tasks} finished tasks")
+    return SourceChoice(best.run_dir, notes)
+
+
+class _Candidate(Struct, frozen=True):
+    run_dir: Path
+    started: float
+    ended: bool
+    finished_tasks: int
+
+    def lacks(self, other: "_Candidate") -> str:
+        if self.finished_tasks < other.finished_tasks:
+            return f"{self.finished_tasks} finished tasks against {other.finished_tasks} in {other.run_dir.name}"
+        return "it did not finish"
+
+
+def _candidate(run_dir: Path, stored: StoredRequest) -> _Candidate:
+    members = stored.run_info.members or {}
+    try:
+        started = datetime.fromisoformat(str(members.get("started_at"))).timestamp()
+    except (ValueError, OverflowError):
+        started = 0.0
+    finished = sum(task.published for task in task_dirs(run_dir))
+    return _Candidate(run_dir, started, isinstance(members.get("status"), str), finished)
+
+
+def require_source(choice: SourceChoice, root: object) -> Path:
+    """The chosen run; raises InputError with the last note where there is none."""
+    if choice.run_dir is None:
+        raise InputError(choice.notes[-1] if choice.notes else f"{root}: holds no {RUN_INFO_NAME}", root)
+    return choice.run_dir
