@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from eventstore.records import Finding
 
 from . import output
 from .moment import parse_time
+
+if TYPE_CHECKING:
+    from eventstore.verifying_texts import SecretsIn
 
 FORMATS = ("text", "json", "sarif", "junit")
 SEVERITIES = ("error", "warning", "info")
@@ -28,6 +31,12 @@ SEVERITIES = ("error", "warning", "info")
 @click.option("--max-findings", metavar="N", type=click.IntRange(min=0), help="List at most N findings; count all.")
 @click.option("--baseline", type=click.Path(path_type=Path), metavar="FILE", help="Leave out findings that FILE lists.")
 @click.option("--write-baseline", type=click.Path(path_type=Path), metavar="FILE", help="Write FILE with all findings.")
+@click.option(
+    "--secrets",
+    type=click.Choice(("none", "records", "all")),
+    default="records",
+    help="Look for credentials nowhere, in the run records (default), or in every file.",
+)
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Processes to use (default: processors).")
 @click.option("--format", "style", type=click.Choice(FORMATS), default="text", help="How to report.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -41,6 +50,7 @@ def command(
     max_findings: int | None,
     baseline: Path | None,
     write_baseline: Path | None,
+    secrets: "SecretsIn",
     jobs: int | None,
     style: str,
     as_json: bool,

@@ -24,6 +24,8 @@ from projections.fold import Base
 from projections.noting import MAX_FINDINGS_PER_CODE, Notes
 from projections.rules import RULES
 from projections.verify import Document, Facts, check_files
+from projections.verify_details import check_details
+from projections.verify_texts import LOG_NAME, StreamSecrets
 
 from .errors import InputError
 from .events import Json
@@ -39,9 +41,13 @@ from .rundir import (
     read_json_file,
 )
 from .scan import STREAM_NAME, Scan, scan
+from .stored_request import section
+from .task_names import DETAILS_NAME, is_leftover
+from .verifying_details import DetailsReader
+from .verifying_texts import RECORD_FILES, SecretsIn, check_everything, check_log, check_members
 
 METRICS_NAME = "metrics.json"
-DETAILS_NAME = "details"
+PLANS_MEMBER = "resolved_execution_plans"  # the events have them too
 SMALL_FILES = (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME, METRICS_NAME)
 _CANDIDATES = 3
 
@@ -65,6 +71,7 @@ class Options(Struct, frozen=True, kw_only=True):
     only: frozenset[str] = frozenset()
     ignore: frozenset[str] = frozenset()
     since: float | None = None
+    secrets: SecretsIn = "records"
     max_findings_per_code: int = MAX_FINDINGS_PER_CODE
 
     def wants(self, code: str) -> bool:
@@ -132,7 +139,7 @@ def changed_since(run_dir: Path, moment: float) -> bool:
 def verify_run(run: RunDir, options: Options | None = None) -> Report:
     """All rules on one run directory. Never raises for what is in it."""
     options = options or Options()
-    checked = _Checked(run, Notes(options.max_findings_per_code))
+    checked = _Checked(run, Notes(options.max_findings_per_code), options)
     try:
         checked.run()
     except OSError as error:
@@ -143,11 +150,12 @@ def verify_run(run: RunDir, options: Options | None = None) -> Report:
 class _Checked:
     """One run while it is checked. Files are read before the stream: of a live run they are never ahead of it."""
 
-    def __init__(self, run: RunDir, notes: Notes) -> None:
+    def __init__(self, run: RunDir, notes: Notes, options: Options) -> None:
         self.directory, self.notes = run, notes
+        self.secrets = options.secrets if options.wants("secret") else "none"
         self.path = run.path
         self.files: set[str] = set()
-        self.bytes = 0
+        self.bytes = self.detail_files = 0
         self.stored = {name: self._read(name) for name in SMALL_FILES}
         base = Base(progress=self._members(PROGRESS_NAME), run_info=self._members(RUN_INFO_NAME))
         self.base = base
@@ -171,6 +179,44 @@ class _Checked:
         live = self._is_live()
         lifecycle.finish(self.watched)
         check_files(self.notes, self._facts(found, live), self.replayed, self.watched)
+        self._check_details(live)
+        self._look_for_leftovers(live)
+        self._check_texts()
+
+    def _check_texts(self) -> None:
+        size = check_log(self.notes, self.path, secrets=self.secrets != "none")
+        if size:
+            self.files.add(LOG_NAME)
+            self.bytes += size
+        if self.secrets == "all":
+            check_everything(self.notes, self.path, RECORD_FILES)
+        elif self.secrets == "records":
+            check_members(self.notes, RUN_INFO_NAME, self._members(RUN_INFO_NAME), (PLANS_MEMBER,))
+            check_members(self.notes, PARAMS_NAME, self._members(PARAMS_NAME))
+
+    def _check_details(self, live: bool) -> None:
+        info = self._members(RUN_INFO_NAME)
+        reader = DetailsReader(self.path, self.notes, self.run_id, info, live=live)
+        plan = section(section(section(info, "request"), "execution"), "attempts")
+        if live:  # tasks move while one looks
+            for _ in reader.tasks():
+                pass
+        else:
+            found = (self.path / DETAILS_NAME).is_dir()
+            check_details(self.notes, reader.tasks(), self.watched, plan=plan or None, found=found)
+        self.detail_files, self.bytes = reader.files, self.bytes + reader.bytes
+
+    def _look_for_leftovers(self, live: bool) -> None:
+        for entry in sorted(os.listdir(self.path)):
+            if is_leftover(entry) and not live:
+                words = "a temporary file of a write that did not end"
+                self.notes.add("leftover_file", words, file=entry)
+
+    @property
+    def run_id(self) -> str | None:
+        """The stream's run id, else that of run_info.json."""
+        stored: Any = (self._members(RUN_INFO_NAME) or {}).get("run_id")
+        return self.replayed.run_info.run_id or (stored if isinstance(stored, str) else None)
 
     # -- the stream
 
@@ -188,10 +234,13 @@ class _Checked:
         self.files.add(STREAM_NAME)
         self.bytes += stream.bytes
         keys = DuplicateKeys(self.notes)
+        secrets = StreamSecrets(self.notes) if self.secrets != "none" else None
         for block in stream.blocks():
             lifecycle.apply_block(self.watched, block)
             snapshots.apply_block(self.replayed, block)
             keys.apply_block(block, sealed=stream.sealed)
+            if secrets is not None:
+                secrets.apply_block(block)
         self._take_verdicts(stream)
         return True
 
@@ -262,7 +311,7 @@ class _Checked:
 
     def report(self, options: Options) -> Report:
         """Findings with the run's names, in the order of the catalogue's groups, then of places."""
-        run_id = self.replayed.run_info.run_id or self._text_of_run_id()
+        run_id = self.run_id
         kept = [finding for finding in self.notes.findings if options.wants(finding.code)]
         return Report(
             run_key=self.directory.run_key,
@@ -270,14 +319,10 @@ class _Checked:
             run_id=run_id,
             findings=sorted((self._named(finding, run_id) for finding in kept), key=_order),
             counts=dict(Counter({c: n for c, n in self.notes.counts.items() if options.wants(c)})),
-            files=len(self.files),
+            files=len(self.files) + self.detail_files,
             bytes=self.bytes,
             events=self.watched.events,
         )
-
-    def _text_of_run_id(self) -> str | None:
-        run_id: Any = (self._members(RUN_INFO_NAME) or {}).get("run_id")
-        return run_id if isinstance(run_id, str) else None
 
     def _named(self, finding: Finding, run_id: str | None) -> Finding:
         path = str(self.path / (finding.file or STREAM_NAME))

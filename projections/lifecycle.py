@@ -152,7 +152,7 @@ def _reuse_loaded(state: State, place: Place, head: Head, line: bytes) -> None:
     if not (is_count(reused) and is_count(to_run) and isinstance(severities, dict)):
         state.notes.add("payload_incomplete", f"reuse_loaded has {short(payload)}", place)
         return
-    state.reused_tasks, state.reused_severities = reused, severities
+    state.reused_tasks, state.reuse_known = reused, True
     if state.total_tasks is not None and reused + to_run != state.total_tasks:
         words = f"{reused} reused and {to_run} to run are not the {state.total_tasks} that were loaded"
         state.notes.add("reuse_arithmetic", words, place)
@@ -187,6 +187,7 @@ def _run_finished(state: State, place: Place, head: Head, line: bytes) -> None:
         _check_completeness(state, place)
     state.status = status
     state.ended = {"status": envelope.status, "timestamp": head.timestamp, "payload": payload_of(envelope)}
+    state.cut_off |= state.active
     state.active.clear()
 
 

@@ -38,7 +38,9 @@ class Task(Struct):
 
 
 class State(Struct):
-    """`active` and `finished` hold tasks by id. `session` counts `run_started`; the limits come from the request.
+    """`active`, `finished` and `cut_off` (open when the run ended) hold tasks by id.
+
+    `sessions` counts `run_started`; the limits come from the request.
 
     `live` is the evidence of a writer at work, set by whoever can see it before `finish`.
     """
@@ -48,6 +50,7 @@ class State(Struct):
     retries_limit: int | None = None
     active: dict[str, Task] = field(default_factory=dict)
     finished: dict[str, Task] = field(default_factory=dict)
+    cut_off: dict[str, Task] = field(default_factory=dict)
     positions: dict[Any, str] = field(default_factory=dict)
     sessions: int = 0
     events: int = 0
@@ -55,7 +58,7 @@ class State(Struct):
     evaluates: bool = False
     total_tasks: int | None = None
     reused_tasks: int = 0
-    reused_severities: Json = {}
+    reuse_known: bool = False
     loaded: bool = False
     reuse_loaded: bool = False
     summarizing: bool = False
