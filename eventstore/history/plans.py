@@ -22,8 +22,8 @@ from .values import as_float, as_int, json_text, text
 class PlanReader:
     """Turns the plans among rows into rows of the table; equal ones are read once. `seen` holds task and attempt."""
 
-    def __init__(self) -> None:
-        self.seen: set[tuple[str | None, int | None]] = set()
+    def __init__(self, seen: Iterable[tuple[str | None, int | None]] = ()) -> None:
+        self.seen = set(seen)
         self._read: dict[str, Json] = {}
 
     def rows(self, rows: Iterable[Struct]) -> Iterator[Struct]:

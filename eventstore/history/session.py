@@ -12,12 +12,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..errors import InputError
+from ..errors import CompassError, InputError
 from ..life import life_of, paths_held_open
 from ..rundir import RunDir, find_runs, is_run_dir
 from . import guard
+from .catalog import Catalog, check_place, default_file
 from .read import key_text, read_run
-from .spool import Spool, create_tables
+from .spool import create_tables, loading
+from .tables import PlacedRun
 
 Report = Callable[[str, str], None]
 """Told of a path and, in words, what is wrong with it."""
@@ -59,18 +61,51 @@ def open_history(
     timeout_seconds: float | None = None,
 ) -> Any:
     """As `connect`, with a choice of catalog and a timeout for each statement."""
+    runs = list(runs_below(paths, on_problem))
     connection = _open(memory_limit, threads)
     try:
-        connection.execute("ATTACH ':memory:' AS store")
-        create_tables(connection, "store.main")
-        runs = list(runs_below(paths, on_problem))
-        load_runs(connection, runs, on_problem)
+        if not (_use_catalog(connection, paths, runs, catalog, on_problem)):
+            connection.execute("ATTACH ':memory:' AS store")
+            create_tables(connection, "store.main")
+            load_runs(connection, runs)
+        _tell_problems(connection, on_problem)
         folders = {key_text(run.run_key): run.path for run in runs}
         finish(connection, folders, locked=locked, timeout_seconds=timeout_seconds)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _use_catalog(
+    connection: Any, paths: Sequence[Any], runs: list[RunDir], choice: CatalogChoice, on_problem: Report | None
+) -> bool:
+    """Attach an up-to-date catalog; False where there can be none, and the runs are read into memory instead."""
+    if choice.off or (len(paths) > 1 and choice.file is None):
+        return False
+    root = Path(paths[0]) if paths else Path()
+    if choice.file is not None:
+        check_place(choice.file)
+    try:
+        catalog = Catalog(connection, choice.file or default_file(root))
+        if not choice.refresh and catalog.attach():
+            return True
+        catalog.refresh(runs)
+    except (OSError, CompassError) as error:
+        connection.execute("DETACH DATABASE IF EXISTS store")
+        if choice.file is not None:
+            raise
+        tell(on_problem, root, f"there is no catalog, so the runs are read each time: {error}")
+        return False
+    return True
+
+
+def _tell_problems(connection: Any, on_problem: Report | None) -> None:
+    rows = connection.execute(
+        "SELECT path, problem FROM store.main.runs WHERE problem IS NOT NULL ORDER BY run_key"
+    ).fetchall()
+    for path, problem in rows:
+        tell(on_problem, Path(path), problem)
 
 
 def describe_views() -> dict[str, list[str]]:
@@ -117,19 +152,12 @@ def runs_below(paths: Sequence[str | os.PathLike[str]], on_problem: Report | Non
         yield RunDir(found[real].path, os.path.relpath(real, common))
 
 
-def load_runs(connection: Any, runs: Iterable[RunDir], on_problem: Report | None) -> None:
-    """Read runs into the tables of `store`; a run that can't be read is told of and passed over."""
+def load_runs(connection: Any, runs: Iterable[RunDir]) -> None:
+    """Read runs into the tables of `store`."""
     connection.execute("SET preserve_insertion_order=false")
-    with Spool(connection, "store.main") as spool:
-        for run in runs:
-            try:
-                row = read_run(run, spool)
-            except OSError as error:
-                tell(on_problem, run.path, f"can't be read: {error.strerror}")
-                continue
-            if row.problem is not None:
-                tell(on_problem, run.path, row.problem)
-        spool.load()
+    with loading(connection, "store.main") as spool:
+        for number, run in enumerate(runs, 1):
+            read_run(PlacedRun(number, key_text(run.run_key), run.path), spool)
     connection.execute("SET preserve_insertion_order=true")
 
 

@@ -7,89 +7,133 @@ JSON functions can't take becomes NULL in `payload`; `payload_text` has it all t
 """
 
 import os
+import pickle
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from .tables import ALL_TABLES, TABLES, EventRow, columns_of
+from .tables import ALL_TABLES, TABLES, EventRow, PlacedRun, columns_of
 
 SPOOL_BYTES = 64 * 1024 * 1024
 """A spool of this size is loaded and begun anew."""
 _BIG_ROW = 8 * 1024 * 1024
 """DuckDB's reader limits a line to 16 MiB; a row this large goes in by a bound parameter instead."""
+BIG_ROWS = "big-rows"
+BigRowTaker: TypeAlias = Callable[[str, dict[str, Any]], None]
 _TABLE_OF = {kind: name for name, kind in TABLES.items()}
 
 
 class Spool:
-    """A sink that fills the tables of `schema` through files in a private folder."""
+    """A sink that writes rows to one file a table in a folder of its own; `on_full` is called to empty them.
 
-    def __init__(self, connection: Any, schema: str) -> None:
-        self._connection = connection
-        self._schema = schema
-        self._folder = Path(tempfile.mkdtemp(prefix="compass-es-", dir=_fast_folder()))
+    A row too large for a spool file goes to `on_big`, or (where nobody takes it) into a file of its own kind by pickle.
+    """
+
+    def __init__(
+        self, folder: Path, on_full: Callable[[], None] | None = None, on_big: BigRowTaker | None = None
+    ) -> None:
+        self.folder = folder
+        self._on_full, self._on_big = on_full, on_big
         self._files: dict[str, IO[bytes]] = {}
         self._bytes = 0
         self._encoder = msgspec.json.Encoder()
 
-    def __enter__(self) -> "Spool":
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        for file in self._files.values():
-            file.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def events(self, rows: list[EventRow]) -> None:
         """Rows of the events table, their place set."""
         data = self._encoder.encode_lines(rows)
-        if len(data) > _BIG_ROW:
-            self._events_one_by_one(rows)
-        else:
+        if len(data) <= _BIG_ROW:
             self._write("events", data)
+            return
+        for row in rows:
+            line = self._encoder.encode(row)
+            if len(line) > _BIG_ROW:
+                self._big("events", {name: getattr(row, name) for name in row.__struct_fields__ if name != "log"})
+            else:
+                self._write("events", line + b"\n")
 
-    def rows(self, run_key: str, rows: Iterable[Struct]) -> None:
+    def rows(self, run: PlacedRun, rows: Iterable[Struct]) -> None:
         """Rows of any other tables."""
-        head = b'{"run_key":' + self._encoder.encode(run_key) + b","
+        head = b'{"run_no":%d,"run_key":%b,' % (run.no, self._encoder.encode(run.key))
         for row in rows:
             data = self._encoder.encode(row)
             table = _TABLE_OF[type(row)]
             if len(data) > _BIG_ROW:
-                insert_one(self._connection, self._schema, table, {"run_key": run_key, **msgspec.to_builtins(row)})
+                self._big(table, {"run_no": run.no, "run_key": run.key, **msgspec.to_builtins(row)})
             else:
                 self._write(table, head + data[1:] + b"\n")
 
-    def _events_one_by_one(self, rows: list[EventRow]) -> None:
-        for row in rows:
-            data = self._encoder.encode(row)
-            if len(data) > _BIG_ROW:
-                values = {name: getattr(row, name) for name in row.__struct_fields__ if name != "log"}
-                insert_one(self._connection, self._schema, "events", values)
-            else:
-                self._write("events", data + b"\n")
+    def _big(self, table: str, values: dict[str, Any]) -> None:
+        if self._on_big is not None:
+            self._on_big(table, values)
+            return
+        with open(self.folder / BIG_ROWS, "ab") as file:
+            pickle.dump((table, values), file)
 
     def _write(self, table: str, data: bytes) -> None:
         file = self._files.get(table)
         if file is None:
-            file = self._files[table] = open(self._folder / table, "wb")  # noqa: SIM115 - closed by __exit__
+            file = self._files[table] = open(self.folder / table, "wb")  # noqa: SIM115 - closed by close
         file.write(data)
         self._bytes += len(data)
-        if self._bytes > SPOOL_BYTES:
-            self.load()
+        if self._bytes > SPOOL_BYTES and self._on_full is not None:
+            self.flush()
+            self._on_full()
+            for emptied in self._files.values():
+                emptied.seek(0)
+                emptied.truncate()
+            self._bytes = 0
 
-    def load(self) -> None:
-        """Put what is spooled into the tables."""
-        for table, file in self._files.items():
-            if file.tell():
-                file.flush()
-                self._connection.execute(insert_from_spool(self._schema, table), [file.name])
-                file.seek(0)
-                file.truncate()
-        self._bytes = 0
+    def flush(self) -> None:
+        """What was written is in the files."""
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        """Close the files; the folder is its maker's."""
+        for file in self._files.values():
+            file.close()
+
+
+def load_folder(connection: Any, schema: str, folder: Path) -> None:
+    """Put what a spool's files hold into the tables."""
+    for table in ALL_TABLES:
+        path = folder / table
+        if path.exists() and path.stat().st_size:
+            connection.execute(insert_from_spool(schema, table), [str(path)])
+    if (folder / BIG_ROWS).exists():
+        with open(folder / BIG_ROWS, "rb") as file, suppress(EOFError):
+            while True:
+                table, values = pickle.load(file)  # our own file, in our own private folder
+                insert_one(connection, schema, table, values)
+
+
+@contextmanager
+def loading(connection: Any, schema: str) -> Iterator[Spool]:
+    """A spool whose rows go into the tables of `schema`, the last of them when the block ends."""
+    folder = make_folder()
+    spool = Spool(
+        folder,
+        lambda: load_folder(connection, schema, folder),
+        lambda table, values: insert_one(connection, schema, table, values),
+    )
+    try:
+        yield spool
+        spool.flush()
+        load_folder(connection, schema, folder)
+    finally:
+        spool.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_folder() -> Path:
+    """A new private folder for spool files."""
+    return Path(tempfile.mkdtemp(prefix="compass-es-", dir=_fast_folder()))
 
 
 def _fast_folder() -> str | None:
@@ -130,7 +174,7 @@ def insert_from_spool(schema: str, table: str) -> str:
 def _spooled_name(table: str, column: str) -> str:
     if table != "events":
         return column
-    return f"~{column}" if column in ("run_key", "seq", "line", "offset", "extra") else column
+    return f"~{column}" if column in ("run_no", "run_key", "seq", "line", "offset", "extra") else column
 
 
 def _expression(column: str, kind: str, spooled: str) -> str:

@@ -1,11 +1,12 @@
 """The tables of a history: one struct a row, and the column types that follow from its fields.
 
 Rows of tasks, attempts, phases and retries are those of `projections.timeline`; here are the rest. A table `runs`,
-`events`, … has the struct's fields as its columns, after `run_key`.
+`events`, … has the struct's fields as its columns, after those of the run.
 """
 
 import types
 import typing
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -77,7 +78,7 @@ class EventRow(Struct, gc=False, forbid_unknown_fields=True):
 
     run_id: str
     event: str
-    timestamp: float | None
+    timestamp: float
     task_id: str | None = None
     category: str | None = None
     attempt: int | None = None
@@ -89,6 +90,7 @@ class EventRow(Struct, gc=False, forbid_unknown_fields=True):
     request_name: str | None = None
     request_index: int | None = None
     log: Raw | UnsetType = UNSET
+    run_no: int = field(default=0, name="~run_no")
     run_key: str = field(default="", name="~run_key")
     seq: int = field(default=0, name="~seq")
     line: int = field(default=0, name="~line")
@@ -263,12 +265,16 @@ _SQL_TYPES: dict[Any, str] = {
 }
 
 
+KEY_COLUMNS = {"run_no": "INTEGER", "run_key": "VARCHAR"}
+"""First in every table. `run_no` is the catalog's own number of a run: unlike text it lets DuckDB pass over blocks."""
+
+
 def columns_of(table: str) -> dict[str, str]:
-    """Column name → DuckDB type of a table, `run_key` first."""
+    """Column name → DuckDB type of a table, those of the run first."""
     if table == "events":
-        return {"run_key": "VARCHAR", **_EVENT_COLUMNS}
+        return KEY_COLUMNS | _EVENT_COLUMNS
     hints = get_type_hints(TABLES[table])
-    return {"run_key": "VARCHAR", **{name: _SQL_TYPES[_inner(hint)] for name, hint in hints.items()}}
+    return KEY_COLUMNS | {name: _SQL_TYPES[_inner(hint)] for name, hint in hints.items()}
 
 
 def _inner(hint: Any) -> Any:
@@ -278,3 +284,11 @@ def _inner(hint: Any) -> Any:
 
 
 ALL_TABLES = (*TABLES, "events")
+
+
+class PlacedRun(Struct, frozen=True):
+    """A run directory with its number and key in a history."""
+
+    no: int
+    key: str
+    path: Path

@@ -1,0 +1,219 @@
+"""The catalog: a disposable DuckDB file with the rows of all runs below one folder, brought up to date by stat.
+
+Deleting it loses nothing. It never lies inside a run. One writer at a time (a lock beside it); a first build, and a
+refresh while somebody reads, happen on a copy that replaces the file in one step, any other in place in one
+transaction: rows and watermark of a run are there together or not at all, whatever kills the process.
+"""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from msgspec import Struct
+
+from ..errors import LockedError, OutputError, UsageError
+from ..rundir import RunDir, is_run_dir
+from . import ingest
+from .read import key_text
+from .signature import signature
+from .spool import create_tables
+from .tables import ALL_TABLES, SCHEMA_VERSION, PlacedRun
+
+LOCK_SECONDS = 60.0
+Progress = Callable[[int, int], None]
+"""Told of bytes read and bytes to read."""
+
+
+class Refreshed(Struct, kw_only=True):
+    """What a refresh did; `bytes_read` counts stream bytes. `problems` are `(path, words)` of runs that have any."""
+
+    runs: int = 0
+    events: int = 0
+    bytes_read: int = 0
+    seconds: float = 0.0
+    read: int = 0
+    appended: int = 0
+    removed: int = 0
+
+
+def default_file(root: Path) -> Path:
+    """Where the catalog of a folder is kept: in the user's cache, named after the folder and the format."""
+    import duckdb
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    major, minor = duckdb.__version__.split(".")[:2]
+    name = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(root)))
+    return cache / "compass-es" / f"{name}-s{SCHEMA_VERSION}-d{major}.{minor}.duckdb"
+
+
+def check_place(file: Path) -> None:
+    """Raises UsageError for a catalog inside a run directory."""
+    for folder in Path(os.path.abspath(file)).parents:
+        if is_run_dir(folder):
+            raise UsageError(f"{file}: a catalog must not lie inside a run ({folder})", file)
+
+
+class Catalog:
+    """One catalog file, attached to a connection as `store`."""
+
+    def __init__(self, connection: Any, file: Path) -> None:
+        self.connection, self.file = connection, file
+
+    # -- reading
+
+    def attach(self) -> bool:
+        """Attach the published file for reading; False where there is none, or it is broken or of another format."""
+        import duckdb
+
+        deadline = time.monotonic() + LOCK_SECONDS
+        while self.file.exists():
+            try:
+                self.connection.execute(f"ATTACH {quoted(self.file)} AS store (READ_ONLY)")
+                version = self.connection.execute("SELECT version FROM store.main.catalog").fetchone()
+            except duckdb.Error as error:
+                self.detach()
+                if "lock" in str(error) and time.monotonic() < deadline:
+                    time.sleep(0.005)  # a writer is at work on it
+                    continue
+                return False
+            if version == (SCHEMA_VERSION,):
+                return True
+            self.detach()
+            return False
+        return False
+
+    def detach(self) -> None:
+        """Let go of the file."""
+        import duckdb
+
+        with suppress(duckdb.Error):
+            self.connection.execute("DETACH DATABASE IF EXISTS store")
+
+    # -- bringing up to date
+
+    def refresh(self, runs: list[RunDir], progress: Progress | None = None, workers: int | None = None) -> Refreshed:
+        """Read what is new, changed or gone; afterwards the file is attached for reading.
+
+        Raises LockedError when another writer doesn't finish, OutputError if the file can't be written.
+        """
+        began = time.perf_counter()
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{self.file.parent}: can't be made: {error.strerror}", self.file) from None
+        with self._lock():
+            self._tidy()
+            have = self.attach()
+            changes = ingest.find_changes(self.connection if have else None, with_signatures(runs))
+            done = Refreshed(runs=len(runs))
+            if not have or not changes.none:
+                self.detach()
+                if have and self._open_for_writing():
+                    self._apply(changes, done, progress, workers, keep_order=True)
+                    self.detach()
+                else:
+                    self._replace(have, changes, done, progress, workers)
+                if not self.attach():
+                    raise OutputError(f"{self.file}: can't be read back", self.file)
+        row = self.connection.execute("SELECT coalesce(sum(events), 0) FROM store.main.runs").fetchone()
+        done.events = int(row[0])
+        done.seconds = time.perf_counter() - began
+        return done
+
+    def _open_for_writing(self) -> bool:
+        """Attach the published file for writing; False while somebody reads it."""
+        import duckdb
+
+        try:
+            self.connection.execute(f"ATTACH {quoted(self.file)} AS store")
+        except duckdb.Error:
+            self.detach()
+            return False
+        return True
+
+    def _replace(
+        self, have: bool, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None
+    ) -> None:
+        """Build on a copy (of nothing, for a first build) and put it in the file's place."""
+        part = self.file.with_name(f"{self.file.name}.part")
+        for leftover in (part, _wal(part)):
+            leftover.unlink(missing_ok=True)
+        if have:
+            shutil.copyfile(self.file, part)
+        self.connection.execute(f"ATTACH {quoted(part)} AS store")
+        try:
+            if not have:
+                self._create()
+            self._apply(changes, done, progress, workers, keep_order=have)
+            self.connection.execute("CHECKPOINT store")
+        finally:
+            self.detach()
+        _wal(self.file).unlink(missing_ok=True)
+        os.replace(part, self.file)
+
+    def _create(self) -> None:
+        create_tables(self.connection, "store.main")
+        self.connection.execute(f"CREATE TABLE store.main.catalog AS SELECT {SCHEMA_VERSION}::INTEGER AS version")
+        self.connection.execute(
+            "CREATE TABLE store.main.sources"
+            " (run_no INTEGER, run_key VARCHAR, path BLOB, signature VARCHAR, state BLOB)"
+        )
+
+    def _apply(
+        self, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None, keep_order: bool
+    ) -> None:
+        self.connection.execute("BEGIN")
+        try:
+            ingest.apply(self.connection, changes, done, progress, workers)
+            self.connection.execute("COMMIT")
+        except BaseException:
+            with suppress(Exception):
+                self.connection.execute("ROLLBACK")
+            raise
+
+    def _tidy(self) -> None:
+        """What a killed build left behind; the lock is held, so nobody is at work on it."""
+        part = self.file.with_name(f"{self.file.name}.part")
+        for leftover in (part, _wal(part)):
+            with suppress(OSError):
+                leftover.unlink(missing_ok=True)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        fd = os.open(self.file.with_name(f"{self.file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            deadline = time.monotonic() + LOCK_SECONDS
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise LockedError(f"{self.file}: another process is refreshing it", self.file) from None
+                    time.sleep(0.005)
+            yield
+        finally:
+            os.close(fd)
+
+
+def with_signatures(runs: Iterable[RunDir]) -> dict[str, tuple[RunDir, str]]:
+    """Runs by key, each with what stat says of its files."""
+    return {key_text(run.run_key): (run, signature(run.path)) for run in runs}
+
+
+def _wal(file: Path) -> Path:
+    return file.with_name(f"{file.name}.wal")
+
+
+def quoted(path: Path) -> str:
+    """A path as an SQL literal."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+__all__ = ["ALL_TABLES", "Catalog", "PlacedRun", "Refreshed", "default_file"]

@@ -1,0 +1,234 @@
+"""From changed run directories to rows in the tables of `store`: what to read, what to delete first, and by whom.
+
+A stream that only grew is gone on with from its watermark; anything else is read anew. Large first builds are read by
+several processes; DuckDB takes the rows of each while the others are still reading.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ..rundir import RunDir
+from ..scan import STREAM_NAME
+from .read import read_run
+from .spool import Spool, load_folder, loading, make_folder
+from .stream import StreamState, keep, restore, unchanged_so_far
+from .tables import ALL_TABLES, PlacedRun
+
+CHUNK_BYTES = 48 * 1024 * 1024
+"""Stream bytes that one task of a worker reads."""
+WORKER_BYTES = 128 * 1024 * 1024
+"""Below this many bytes to read, starting workers costs more than it gives."""
+
+
+class Source(Struct):
+    """One run to be read: `kept` is the state to go on from, None to read it from its front."""
+
+    run: PlacedRun
+    signature: str
+    bytes: int
+    kept: StreamState | None = None
+
+
+class Changes(Struct, kw_only=True):
+    """What differs from the catalog: runs to read, and numbers of those whose rows go first."""
+
+    sources: list[Source] = []
+    stale: list[int] = []
+    grown: list[int] = []
+    removed: list[int] = []
+
+    @property
+    def none(self) -> bool:
+        """Whether the catalog is up to date."""
+        return not (self.sources or self.stale or self.removed)
+
+
+def find_changes(connection: Any | None, runs: dict[str, tuple[RunDir, str]]) -> Changes:
+    """Compare run directories with what the catalog has; without a connection everything is new."""
+    known: dict[str, tuple[int, str]] = {}
+    if connection is not None:
+        rows = connection.execute("SELECT run_key, run_no, signature FROM store.main.sources").fetchall()
+        known = {key: (number, seen) for key, number, seen in rows}
+    changes = Changes()
+    next_number = max((number for number, _ in known.values()), default=0) + 1
+    changed: list[tuple[str, RunDir, str, int]] = []
+    for key, (run, seen) in runs.items():
+        number, before = known.pop(key, (0, ""))
+        if before != seen:
+            if number == 0:
+                number, next_number = next_number, next_number + 1
+            else:
+                changed.append((key, run, seen, number))
+                continue
+            changes.sources.append(_source(key, run, seen, number, None))
+    changes.removed = [number for number, _ in known.values()]
+    _look_at_changed(connection, changed, changes)
+    return changes
+
+
+def _look_at_changed(connection: Any, changed: list[tuple[str, RunDir, str, int]], changes: Changes) -> None:
+    if not changed:
+        return
+    numbers = [number for _, _, _, number in changed]
+    states = dict(
+        connection.execute("SELECT run_no, state FROM store.main.sources WHERE run_no IN (SELECT unnest(?))", [numbers])
+        .fetchall()
+    )  # fmt: skip
+    for key, run, seen, number in changed:
+        blob = states.get(number)
+        kept = None if blob is None else restore(blob)
+        source = _source(key, run, seen, number, kept)
+        if kept is not None and unchanged_so_far(source.run, kept.reached):
+            source.bytes = max(0, source.bytes - kept.reached.offset)
+            changes.grown.append(number)
+        else:
+            source.kept = None
+            changes.stale.append(number)
+        changes.sources.append(source)
+
+
+def _source(key: str, run: RunDir, seen: str, number: int, kept: StreamState | None) -> Source:
+    try:
+        size = (run.path / STREAM_NAME).stat().st_size
+    except OSError:
+        size = 0
+    return Source(PlacedRun(number, key, run.path), seen, size, kept)
+
+
+# -- applying
+
+
+def apply(
+    connection: Any, changes: Changes, done: Any, progress: Callable[[int, int], None] | None, workers: int | None
+) -> None:
+    """Bring the tables of `store` up to date; the caller holds a transaction."""
+    _delete(connection, [*changes.stale, *changes.removed], whole=True)
+    _delete(connection, changes.grown, whole=False)
+    connection.execute("SET preserve_insertion_order=false")
+    total = sum(source.bytes for source in changes.sources)
+    count = (min(os.cpu_count() or 1, 8) if workers is None else workers) if total > WORKER_BYTES else 1
+    tell = _counter(progress, total)
+    read = _read_in_workers(connection, changes.sources, count, tell) if count > 1 else _read_here(
+        connection, changes.sources, tell
+    )  # fmt: skip
+    _note_sources(connection, read)
+    connection.execute("SET preserve_insertion_order=true")
+    done.read, done.appended, done.removed = len(changes.sources), len(changes.grown), len(changes.removed)
+    done.bytes_read = total
+
+
+def _counter(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:
+    count = 0
+
+    def tell(size: int) -> None:
+        nonlocal count
+        count += size
+        if progress is not None:
+            progress(count, total)
+
+    return tell
+
+
+def _delete(connection: Any, numbers: list[int], *, whole: bool) -> None:
+    """Rows of runs that are gone or read anew; of one that only grew, all rows that a longer stream changes."""
+    if not numbers:
+        return
+    listed = ", ".join(map(str, numbers))
+    kept = {} if whole else {
+        "events": None, "retries": None, "phases": "ended_by IS NULL", "plans": "source = 'run_info'",
+    }  # fmt: skip
+    for table in (*ALL_TABLES, "sources"):
+        condition = kept.get(table, "true")
+        if condition is not None:
+            connection.execute(f"DELETE FROM store.main.{table} WHERE run_no IN ({listed}) AND {condition}")
+
+
+def _note_sources(connection: Any, read: list[tuple[Source, bytes | None]]) -> None:
+    """The watermarks, in the same transaction as the rows they stand for."""
+    for start in range(0, len(read), 200):
+        values: list[Any] = []
+        for source, state in read[start : start + 200]:
+            run = source.run
+            values += [run.no, run.key, os.fsencode(run.path), source.signature, state]
+        marks = ", ".join(["(?, ?, ?, ?, ?)"] * (len(values) // 5))
+        connection.execute(f"INSERT INTO store.main.sources VALUES {marks}", values)
+
+
+def _read_here(
+    connection: Any, sources: list[Source], tell: Callable[[int], None]
+) -> list[tuple[Source, bytes | None]]:
+    read = []
+    with loading(connection, "store.main") as spool:
+        for source in sources:
+            read.append((source, read_source(source, spool)))
+            tell(source.bytes)
+    return read
+
+
+def read_source(source: Source, spool: Spool) -> bytes | None:
+    """Read one run into a spool; returns the state to keep for it: only unfinished runs are expected to grow."""
+    found = read_run(source.run, spool, source.kept)
+    return None if found.state is None or found.row.finished else keep(found.state)
+
+
+def _read_in_workers(
+    connection: Any, sources: list[Source], workers: int, tell: Callable[[int], None]
+) -> list[tuple[Source, bytes | None]]:
+    """Chunks of runs are read by processes into folders; this one loads the folders as they come."""
+    import multiprocessing
+
+    read: list[tuple[Source, bytes | None]] = []
+    parent = make_folder()
+    try:
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            waiting = _chunks(sources)
+            running: dict[Future[list[bytes | None]], tuple[Path, list[Source]]] = {}
+            number = 0
+            while True:
+                # A little more than one chunk for each worker: what is read must not outrun what is loaded by far.
+                while len(running) < workers + 1 and (chunk := next(waiting, None)) is not None:
+                    folder = parent / str(number)
+                    folder.mkdir()
+                    number += 1
+                    running[pool.submit(read_chunk, folder, chunk)] = (folder, chunk)
+                if not running:
+                    return read
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    folder, chunk = running.pop(future)
+                    states = future.result()
+                    load_folder(connection, "store.main", folder)
+                    shutil.rmtree(folder)
+                    read.extend(zip(chunk, states, strict=True))
+                    tell(sum(source.bytes for source in chunk))
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def read_chunk(folder: Path, chunk: list[Source]) -> list[bytes | None]:
+    """Read runs into the files of a folder, in a process of its own."""
+    spool = Spool(folder)
+    try:
+        states = [read_source(source, spool) for source in chunk]
+        spool.flush()
+    finally:
+        spool.close()
+    return states
+
+
+def _chunks(sources: list[Source]) -> Iterator[list[Source]]:
+    chunk: list[Source] = []
+    size = 0
+    for source in sources:
+        chunk.append(source)
+        size += source.bytes + 4096
+        if size > CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

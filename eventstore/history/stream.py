@@ -1,0 +1,304 @@
+"""One stream through scan and the folds into rows, from its front or from where an earlier reading ended.
+
+What a catalog keeps of a stream that has no damage is enough to go on with only the bytes that were appended: the
+states of the folds, and proof that the part already read is still the same.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import msgspec
+import xxhash
+from msgspec import UNSET, Raw, Struct
+
+from projections import Base, progress, run_info, timeline
+from projections import plans as plans_fold
+
+from .. import codec
+from ..chain import Chain, Link
+from ..errors import InputError
+from ..events import ENVELOPE
+from ..records import Block, Finding
+from ..scan import STREAM_NAME, Scan
+from ..witness import read_witness
+from .plans import PlanReader
+from .tables import DamageRow, EventRow, PlacedRun
+from .values import as_float, as_int, json_text, text
+
+_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_PROBE_BYTES = 4096
+_decoder = msgspec.json.Decoder(list[EventRow])
+
+
+class Sink(Protocol):
+    """Where rows go. `events` takes rows of the events table, `rows` those of all others."""
+
+    def events(self, rows: list[EventRow]) -> None: ...
+    def rows(self, run: PlacedRun, rows: Iterable[Struct]) -> None: ...
+
+
+class First(Struct):
+    """What the first record says of the whole run."""
+
+    timestamp: float
+    orchestration_id: str | None
+    request_key: str | None
+    request_name: str | None
+    request_index: int | None
+
+
+class Reached(Struct, kw_only=True):
+    """How far a stream was read, and the proof that it is the same up to there: digests of its first and last bytes."""
+
+    offset: int = 0
+    lines: int = 0
+    device: int = 0
+    inode: int = 0
+    head: str = ""
+    tail: str = ""
+    last: tuple[int, str] | None = None
+    start: tuple[int, str] | None = None
+    unsealed: int = 0
+
+
+class StreamState(Struct, kw_only=True):
+    """The folds of one stream and what was counted on the way; everything that going on needs."""
+
+    progress: progress.State
+    run_info: run_info.State
+    timeline: timeline.State
+    reached: Reached
+    first: First | None = None
+    last_event_at: float | None = None
+    retries: int = 0
+    planned: list[tuple[str | None, int | None]] = []
+    bytes: int = 0
+    torn_bytes: int = 0
+    sealed: bool = False
+
+
+_state_decoder = msgspec.msgpack.Decoder(StreamState)
+
+
+def keep(state: StreamState) -> bytes | None:
+    """A state as bytes, None where it can't be kept: then the stream is read from its front again."""
+    try:
+        return msgspec.msgpack.encode(state)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def restore(kept: bytes) -> StreamState | None:
+    """A kept state; None for bytes of another version."""
+    try:
+        return _state_decoder.decode(kept)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def initial_state(base: Base) -> StreamState:
+    """Nothing has been read."""
+    return StreamState(
+        progress=progress.initial(base),
+        run_info=run_info.initial(base),
+        timeline=timeline.initial(base),
+        reached=Reached(),
+    )
+
+
+def rebase(state: StreamState, base: Base) -> None:
+    """The stored files may have changed since the state was kept: what the folds took from them is taken again."""
+    fresh = progress.initial(base)
+    state.progress.started_at = fresh.started_at
+    if not state.progress.ids_from_stream:
+        state.progress.ids = fresh.ids
+    state.run_info.stored = run_info.initial(base).stored
+
+
+class StreamReader:
+    """Reads one stream into rows; `state` goes along, `damage` gathers findings, `readable` tells if there was one."""
+
+    def __init__(self, run: PlacedRun, sink: Sink, state: StreamState) -> None:
+        self.run, self.sink, self.state = run, sink, state
+        self.plans = PlanReader(state.planned)
+        self.damage: list[DamageRow] = []
+        self.path = run.path / STREAM_NAME
+
+    def read(self) -> None:
+        """From where the state stands to the end. Whatever is wrong becomes damage."""
+        if not os.path.lexists(self.path):
+            return
+        try:
+            scan = self._open()
+        except InputError as error:
+            self.damage.append(unreadable(STREAM_NAME, error, self.path))
+            return
+        try:
+            self._note_file(scan)
+            for block in scan.blocks():
+                self._read_block(block)
+        except OSError as error:
+            words = InputError(f"can't be read to its end: {error.strerror}", self.path)
+            self.damage.append(unreadable(STREAM_NAME, words, self.path))
+        self.damage.extend(_damage_row(finding) for finding in scan.findings if finding.code != "unsealed")
+        self._note_end(scan)
+
+    def _open(self) -> Scan:
+        reached = self.state.reached
+        if reached.offset == 0:
+            return Scan(self.path, max_findings=None)
+        chain = Chain(None if reached.last is None else Link(*reached.last))
+        chain.unsealed = reached.unsealed
+        chain._start = None if reached.start is None else Link(*reached.start)
+        mark = read_witness(self.run.path).mark  # first, as a whole scan does
+        scan = Scan(self.path, max_findings=None, start=reached.offset, run_id=self.state.progress.run_id, chain=chain)
+        scan.records, scan.lines.read = self.state.progress.counts.events, reached.lines
+        # From here it is the end of a whole stream: its tail and the witness count.
+        scan.mark, scan._whole_stream = mark, True
+        return scan
+
+    def _note_file(self, scan: Scan) -> None:
+        status = os.fstat(scan._fd)
+        self.state.reached.device, self.state.reached.inode = status.st_dev, status.st_ino
+
+    def _note_end(self, scan: Scan) -> None:
+        state, reached = self.state, self.state.reached
+        state.bytes, state.torn_bytes, state.sealed = scan.bytes, scan.tail.torn_bytes, scan.sealed
+        reached.offset, reached.lines = scan.bytes - scan.tail.torn_bytes, scan.lines.read
+        last, start = scan.chain.last, scan.chain._start
+        reached.last = None if last is None else (last.seq, last.xxh3)
+        reached.start = None if start is None else (start.seq, start.xxh3)
+        reached.unsealed = scan.chain.unsealed
+        reached.head, reached.tail = probes(self.path, reached.offset)
+        state.planned = list(self.plans.seen)
+
+    def _read_block(self, block: Block) -> None:
+        state = self.state
+        progress.apply_block(state.progress, block)
+        run_info.apply_block(state.run_info, block)
+        state.run_info.plans = plans_fold.State()  # the plans have rows of their own
+        rows = event_rows(block)
+        timeline.apply_facts(state.timeline, rows, block.first_seq)  # type: ignore[arg-type]
+        if state.first is None:
+            one = rows[0]
+            state.first = First(
+                one.timestamp, one.orchestration_id, one.request_key, one.request_name, one.request_index
+            )
+        state.last_event_at = rows[-1].timestamp
+        state.retries += sum(row.event == "attempt_retry" for row in rows)
+        place_rows(rows, block, self.run)
+        self.sink.events(rows)
+        ended = timeline.take_ended(state.timeline)
+        if ended:
+            self.sink.rows(self.run, self.plans.rows(ended))
+
+
+def unchanged_so_far(run: PlacedRun, reached: Reached) -> bool:
+    """Whether the part of a stream that was read is still there, as far as its first and last bytes tell."""
+    try:
+        status = (run.path / STREAM_NAME).stat()
+    except OSError:
+        return False
+    if (status.st_dev, status.st_ino) != (reached.device, reached.inode) or status.st_size < reached.offset:
+        return False
+    return probes(run.path / STREAM_NAME, reached.offset) == (reached.head, reached.tail)
+
+
+def probes(path: os.PathLike[str], offset: int) -> tuple[str, str]:
+    """XXH3 of a file's first bytes and of those before `offset`; empty where it can't be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return "", ""
+    try:
+        start = max(0, offset - _PROBE_BYTES)
+        return (
+            xxhash.xxh3_64_hexdigest(os.pread(fd, min(_PROBE_BYTES, offset), 0)),
+            xxhash.xxh3_64_hexdigest(os.pread(fd, offset - start, start)),
+        )
+    except OSError:
+        return "", ""
+    finally:
+        os.close(fd)
+
+
+def unreadable(file: str, error: InputError, path: os.PathLike[str]) -> DamageRow:
+    """The damage row of a file that can't be read."""
+    message = error.message.removeprefix(f"{path}: ")
+    return DamageRow(file=file, code="unreadable_file", severity="error", message=text(message) or "")
+
+
+def _damage_row(finding: Finding) -> DamageRow:
+    return DamageRow(
+        file=STREAM_NAME,
+        line=finding.line,
+        offset=finding.offset,
+        length=finding.length,
+        code=finding.code,
+        severity=finding.severity,
+        message=text(finding.message) or "",
+        seq=finding.seq,
+    )
+
+
+def event_rows(block: Block) -> list[EventRow]:
+    """The rows of a batch of accepted lines; their place is not set yet."""
+    try:
+        return _decoder.decode(b"[%b]" % b",".join(block.lines))
+    except _REFUSALS:
+        return [_odd_row(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
+
+
+def _odd_row(head: Any, line: bytes) -> EventRow:
+    """A line that doesn't fit the columns: odd values become text, numbers that no column holds become NULL."""
+    event = codec.decode_accepted(line, head)
+    members = codec.envelope_members(event)
+    extra = {name: value for name, value in members.items() if name not in ENVELOPE}
+    return EventRow(
+        run_id=text(members["run_id"]) or "",
+        event=text(members["event"]) or "",
+        timestamp=as_float(members["timestamp"]),
+        attempt=as_int(members["attempt"]),
+        request_index=as_int(members["request_index"]),
+        payload=Raw(payload_text(line) or json_text(members["payload"]) or "{}"),
+        extra=json_text(extra) if extra else None,
+        task_id=text(members["task_id"]),
+        category=text(members["category"]),
+        phase=text(members["phase"]),
+        status=text(members["status"]),
+        orchestration_id=text(members["orchestration_id"]),
+        request_key=text(members["request_key"]),
+        request_name=text(members["request_name"]),
+    )
+
+
+class _Payload(Struct, gc=False):
+    payload: Raw = Raw(b"{}")
+
+
+_payload_decoder = msgspec.json.Decoder(_Payload)
+
+
+def payload_text(line: bytes) -> str | None:
+    """The payload of a line exactly as it stands there, where the strict reader gets that far."""
+    try:
+        return bytes(_payload_decoder.decode(line.removeprefix(codec.BYTE_ORDER_MARK)).payload).decode("utf-8")
+    except _REFUSALS:
+        return None
+
+
+def place_rows(rows: list[EventRow], block: Block, run: PlacedRun) -> None:
+    """Give rows their place, and their payloads as text."""
+    seq, offset, number = block.first_seq, block.offset, block.first_line
+    no, key = run.no, run.key
+    for index, row in enumerate(rows):
+        if block.offsets is not None and block.line_numbers is not None:
+            offset, number = block.offsets[index], block.line_numbers[index]
+        row.run_no, row.run_key, row.seq, row.line, row.offset = no, key, seq, number, offset
+        row.log = UNSET
+        # Encoded as a string from here on, so that DuckDB takes any JSON in it and changes nothing.
+        row.payload = bytes(row.payload).decode("utf-8")  # type: ignore[assignment]
+        offset += len(block.lines[index])
+        number += 1
+        seq += 1
