@@ -59,6 +59,6 @@ def oracle() -> Oracle:
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
     """`command("replay", path, "--json") == 0`: a command line, run in this process."""
-    return Command(capsys)
+    return Command(capfd)

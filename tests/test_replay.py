@@ -360,20 +360,3 @@ def test_lock_is_taken_while_writing(run_dir: RunCopy, monkeypatch: pytest.Monke
     monkeypatch.setattr(replaying, "replace_file", spy)
     replay_run(run)
     assert seen == ["progress.json"] and not (run / "progress.lock").exists()
-
-
-def test_cuts_through_the_command(runs_root: Path, run_dir: RunCopy, command: Command) -> None:
-    """r_ok's stream cut at 200 seeded places and at all line ends ± 1: the right counts and verdict, no traceback."""
-    run = run_dir("r_ok")
-    content = (run / "progress.jsonl").read_bytes()
-    ends = [at + 1 for at, byte in enumerate(content) if byte == 10]
-    cuts = {end + step for end in ends for step in (-1, 0, 1) if end + step <= len(content)}
-    cuts |= set(random.Random(3).sample(range(len(content)), 200))
-    for cut in sorted(cuts):
-        (run / "progress.jsonl").write_bytes(content[:cut])
-        assert command("replay", run, "--dry-run", "--json") in (0, 1)
-        document = command.document
-        assert document["events"] == content.count(b"\n", 0, cut)
-        torn = cut - (content.rfind(b"\n", 0, cut) + 1)
-        assert document["verdicts"].get("torn_tail", 0) == (1 if torn else 0)
-        assert not document["verdicts"].keys() - {"torn_tail", "unsealed"}
