@@ -5,12 +5,13 @@ redacted, by the names of keys and by the form of values.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, structs
+import msgspec
+from msgspec import Raw, Struct, structs
 
-from .codec import dump_pretty
+from .codec import dump_compact, dump_pretty
 from .errors import UsageError
 from .events import Json
 from .redact import redact
@@ -126,3 +127,13 @@ def render_result(result: AttemptResult | RenderedResult, secrets: Sequence[str]
     if isinstance(result, RenderedResult):
         return result.content
     return dump_pretty({**result_members(result, secrets), "retry_count": result.retry_count}, sort_keys=False)
+
+
+def render_members(members: Mapping[str, Raw]) -> bytes:
+    """The bytes of `result.json` from members that are JSON already."""
+    parts = (dump_compact(name) + b":" + bytes(raw) for name, raw in members.items())
+    compact = b"{" + b",".join(parts) + b"}"
+    try:
+        return msgspec.json.format(compact, indent=2) + b"\n"
+    except (msgspec.DecodeError, RecursionError):  # NaN, which JSON has no form for
+        return compact + b"\n"
