@@ -106,7 +106,7 @@ def phase_times(rows: timeline.State, last: float | None) -> list[Json]:
     """For each phase, the stays in it and how long they took; the one with the most time first."""
     spent: dict[str, list[float]] = {}
     running: dict[str, int] = {}
-    for row in rows.phases:
+    for row in [*rows.phases, *timeline.open_phases(rows)]:
         seconds = row.seconds if row.ended_at is not None or last is None else last - row.started_at
         spent.setdefault(row.phase, []).append(seconds or 0.0)
         running[row.phase] = running.get(row.phase, 0) + (row.ended_at is None)
