@@ -33,8 +33,28 @@ class ChainVerdict(Struct, frozen=True):
     message: str
 
 
+class Break(Struct, frozen=True):
+    """A place where the chain doesn't go on: between which two lines, as a `stream_repaired` record names it.
+
+    Numbers from `first_seq` to `last_seq` are missing (none, where `last_seq` is smaller). `follows` is the digest of
+    the line before, or empty for unsealed lines that no session vouches for; `resumes_prev` is what the line with
+    number `resumes_seq` says of its predecessor.
+    """
+
+    code: str
+    first_seq: int
+    last_seq: int
+    follows: str
+    resumes_seq: int
+    resumes_prev: str
+
+
 class Chain:
-    """State of the check along one stream. `last` is the line with the highest number so far."""
+    """State of the check along one stream. `last` is the line with the highest number so far.
+
+    `breaks` has what was reported as gap or chain_break, by the number of the line where the chain goes on;
+    `displaced` the numbers of lines that stand after a later one.
+    """
 
     def __init__(self, last: Link | None = None) -> None:
         self.last = last
@@ -42,6 +62,8 @@ class Chain:
         self._damaged = 0
         self._missing: list[tuple[int, int]] = []
         self._start: Link | None = None
+        self.breaks: dict[int, Break] = {}
+        self.displaced: set[int] = set()
 
     def note_damage(self) -> None:
         """A damaged line stood here: it may be the one that a later number misses."""
@@ -71,10 +93,24 @@ class Chain:
     def judge(self, link: Link, prev: str) -> ChainVerdict | None:
         """What a sealed line that proves itself means here; the state moves on."""
         verdict = self._judge_first(link, prev) if self.last is None else self._judge_next(self.last, link, prev)
-        if self.last is None or link.seq > self.last.seq:
-            self.last = link
-            self._damaged = 0
+        if self.last is not None and link.seq <= self.last.seq:
+            if verdict is not None and verdict.code == "chain_break":
+                self.displaced.add(link.seq)
+            return verdict
+        if verdict is not None:
+            self._note_break(verdict.code, link, prev)
+        self.last = link
+        self._damaged = 0
         return verdict
+
+    def _note_break(self, code: str, link: Link, prev: str) -> None:
+        before, follows = self.last or self._start, NO_PREDECESSOR
+        if before is not None:
+            follows = before.xxh3
+        elif self.unsealed:
+            follows = ""
+        first = before.seq + 1 if before is not None else 0
+        self.breaks[link.seq] = Break(code, first, link.seq - 1, follows, link.seq, prev)
 
     def _judge_first(self, link: Link, prev: str) -> ChainVerdict | None:
         before = self._start or Link(-1, NO_PREDECESSOR)
@@ -105,12 +141,22 @@ class Chain:
                 return ChainVerdict("chain_break", f"seq {link.seq} stands after a later line")
         return ChainVerdict("repeated", f"seq {link.seq} was there before")
 
-    def accounted_for(self, repair: dict[str, Any]) -> set[int]:
-        """Numbers of lines whose gap or break a `stream_repaired` record explains: they resume after what it removed.
+    def account_for(self, removed: object, *, vouched: bool) -> list[Break]:
+        """Take back the breaks that a `stream_repaired` record explains, exactly as it names them; which those are.
 
-        The record's `removed` is a list of `{"first_seq", "last_seq", "resumes_seq", "resumes_prev"}`.
+        `removed` is a list of objects with the members of `Break`. Breaks after unsealed lines count as explained only
+        where these are `vouched` for.
         """
-        removed = repair.get("removed")
-        parts = removed if isinstance(removed, list) else []
-        resumes = (part.get("resumes_seq") for part in parts if isinstance(part, dict))
-        return {seq for seq in resumes if isinstance(seq, int)}
+        parts = [part for part in removed if isinstance(part, dict)] if isinstance(removed, list) else []
+        explained = []
+        for part in parts:
+            seq = part.get("resumes_seq")
+            known = self.breaks.get(seq) if isinstance(seq, int) else None
+            if known is not None and _names(part, known) and (known.follows or vouched):
+                explained.append(self.breaks.pop(known.resumes_seq))
+        return explained
+
+
+def _names(part: dict[str, Any], known: Break) -> bool:
+    names = ("first_seq", "last_seq", "follows", "resumes_seq", "resumes_prev")
+    return all(part.get(name) == getattr(known, name) for name in names)

@@ -21,13 +21,14 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from . import codec
+from .accounts import Accounts
 from .chain import Chain, Link
 from .errors import InputError, MalformedLineError
 from .events import KNOWN_EVENTS, StreamRepaired
 from .reading import MAX_LINE_BYTES, LineReader, open_regular
 from .records import VERDICTS, Block, Finding, Head, Recorded, Tail
 from .salvage import find_records
-from .seal import check_chain, proves_itself, read_proof
+from .seal import Proof, check_chain, proves_itself, read_proof
 from .witness import Mark, read_witness
 
 STREAM_NAME = "progress.jsonl"
@@ -98,6 +99,7 @@ class Scan:
         self.findings: list[Finding] = []
         self.tail = Tail()
         self.chain = chain or Chain()
+        self._accounts = Accounts()
         # The witness first: a live writer may be past it by the time the stream's size is taken, never behind.
         self.mark: Mark | None = read_witness(path.parent).mark if start == 0 and end is None else None
         self._fd = open_regular(path)
@@ -306,19 +308,27 @@ class Scan:
 
     def _accept(self, head: Head, has_log: bool, line: bytes, content: bytes, offset: int, block: Block) -> bool:
         """Judge a line of the right shape; put it into the block unless it can't be used."""
-        verdict = self._judge_chain(has_log, content, offset, len(line))
-        if verdict in ("digest_mismatch", "repeated"):
+        proof = read_proof(content) if has_log else None
+        if has_log and (proof is None or not proves_itself(content, proof)):
+            why = "its proof has not the fixed shape" if proof is None else f"its digest is not {proof.xxh3}"
+            self._note("digest_mismatch", f"the line was changed after it was written: {why}", offset, len(line))
+            self.chain.note_damage()
             return False
+        if proof is None:
+            self.chain.note_unsealed()
         if self.run_id is None:
             self.run_id = head.run_id
-        elif head.run_id != self.run_id:
+        elif head.run_id != self.run_id:  # before its place in the chain: another run's numbers say nothing here
             self._note("foreign_run", f"run_id is {head.run_id!r}, the stream's is {self.run_id!r}", offset, len(line))
             return False
-        if not has_log and self.sealed:
+        if proof is not None and self._judge_chain(proof, content, offset, len(line)) == "repeated":
+            return False
+        if proof is None and self.sealed:
             self._note("unsealed_line", "a line without proof after lines that have one", offset, len(line))
+            self._accounts.unsealed.append(offset)
         if len(self._event_names) < _MAX_LEARNED_EVENTS:
             self._event_names.add(head.event)
-        if head.event == "stream_repaired":
+        if head.event == "stream_repaired" and proof is not None:
             self._account_for_repair(line)
         block.heads.append(head)
         block.lines.append(line)
@@ -326,19 +336,10 @@ class Scan:
         block.line_numbers.append(self.lines.read)  # type: ignore[union-attr]
         return True
 
-    def _judge_chain(self, has_log: bool, content: bytes, offset: int, length: int) -> str | None:
-        if not has_log:
-            self.chain.note_unsealed()
-            return None
-        proof = read_proof(content)
-        if proof is None or not proves_itself(content, proof):
-            why = "its proof has not the fixed shape" if proof is None else f"its digest is not {proof.xxh3}"
-            self._note("digest_mismatch", f"the line was changed after it was written: {why}", offset, length)
-            self.chain.note_damage()
-            return "digest_mismatch"
+    def _judge_chain(self, proof: Proof, content: bytes, offset: int, length: int) -> str | None:
         adopted = _adopted_prefix(content) if self.chain.last is None and self.chain.unsealed else None
         if adopted is not None:
-            self.chain.adopt(adopted, offset, self.lines.read - 1, lambda: self._prefix_digest(offset))
+            self.chain.adopt(adopted, offset, self.lines.read - 1, lambda: self._digest(0, offset))
         verdict = self.chain.judge(Link(proof.seq, proof.xxh3), proof.prev)
         if verdict is not None:
             self._note(verdict.code, verdict.message, offset, length, proof.seq)
@@ -364,17 +365,12 @@ class Scan:
             )
 
     def _account_for_repair(self, line: bytes) -> None:
-        """A repair says which numbers it removed; what it accounts for is no finding (stream format, "Reading")."""
+        """A repair says what it removed; what it accounts for is no finding (stream format, "Reading")."""
         event = codec.decode(line)
-        if not isinstance(event, StreamRepaired):
-            return
-        accounted = self.chain.accounted_for(event.payload)
-        kept = [f for f in self.findings if not (f.code in ("gap", "chain_break") and f.seq in accounted)]
-        for code in [f.code for f in self.findings if f not in kept]:
-            self.verdicts[code] -= 1
-            if not self.verdicts[code]:
-                del self.verdicts[code]
-        self.findings = kept
+        if isinstance(event, StreamRepaired):
+            explained = self._accounts.take(event.payload, self.chain, self._digest)
+            self.findings = [finding for finding in self.findings if not explained.covers(finding)]
+            self.verdicts = +(self.verdicts - explained.counts)
 
     def _pass_over_line(self, offset: int) -> Block:
         self.lines.read += 1
@@ -402,7 +398,7 @@ class Scan:
     def _check_mark(self) -> None:
         """The stream must hold what was once on stable storage, and end that part with the very same line."""
         mark = self.mark
-        if mark is None:
+        if mark is None or mark in self._accounts.superseded:
             return
         if self.bytes < mark.bytes:
             message = f"{mark.bytes} bytes up to seq {mark.seq} were on stable storage, {self.bytes} are left"
@@ -414,10 +410,10 @@ class Scan:
             message = f"the line that ends at byte {mark.bytes} is not the one with seq {mark.seq} that was there"
             self._note("lost_acknowledged", message, mark.bytes - len(line), len(line), mark.seq)
 
-    def _prefix_digest(self, length: int) -> str:
-        from .digest import file_digest
+    def _digest(self, start: int, end: int) -> str:
+        from .digest import range_digest
 
-        return file_digest(self._fd, length)
+        return range_digest(self._fd, start, end)
 
 
 def _read_head(content: bytes) -> tuple[Head, bool]:

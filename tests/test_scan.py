@@ -280,15 +280,42 @@ def test_adopting_nothing_of_what_is_there_breaks_the_chain(tmp_path: Path) -> N
     assert verdicts(stream) == {"chain_break": 1}
 
 
+def with_repair(lines: list[bytes], **changes: object) -> list[bytes]:
+    """A stream of six without lines 2 and 3, and a repair that says so."""
+    proofs = [read_proof(line) for line in lines]
+    assert proofs[1] and proofs[3] and proofs[5]
+    entry = {"first_seq": 2, "last_seq": 3, "follows": proofs[1].xxh3, "resumes_seq": 4, "resumes_prev": proofs[3].xxh3}
+    repaired = plain_line(0, event="stream_repaired", payload={"removed": [entry | changes]})
+    return lines[:2] + lines[4:] + sealed_lines([repaired], seq=6, prev=proofs[5].xxh3, session=b'"writer":{},')
+
+
 def test_repair_accounts_for_what_it_removed(tmp_path: Path) -> None:
     """A gap that a `stream_repaired` record names is no finding any more."""
-    lines = sealed_stream(6)
-    proof = read_proof(lines[-1])
-    assert proof is not None
-    repaired = plain_line(0, event="stream_repaired", payload={"removed": [{"resumes_seq": 4}]})
-    lines += sealed_lines([repaired], seq=6, prev=proof.xxh3)
-    _, stream = read(tmp_path, b"".join(lines[:2] + lines[4:]))
-    assert not stream.verdicts
+    _, stream = read(tmp_path, b"".join(with_repair(sealed_stream(6))))
+    assert not stream.verdicts and not stream.findings
+
+
+@pytest.mark.parametrize("member", ["first_seq", "last_seq", "follows", "resumes_seq", "resumes_prev"])
+def test_repair_accounts_for_nothing_else(tmp_path: Path, member: str) -> None:
+    """A record that names another place, by number or digest, explains nothing."""
+    _, stream = read(tmp_path, b"".join(with_repair(sealed_stream(6), **{member: 3})))
+    assert verdicts(stream) == {"gap": 1}
+
+
+def test_damage_after_a_repair_is_seen(tmp_path: Path) -> None:
+    """A line that goes missing next to what a repair removed is a gap again."""
+    lines = with_repair(sealed_stream(6))
+    _, stream = read(tmp_path, b"".join(lines[:1] + lines[2:]))
+    assert verdicts(stream) == {"gap": 1}
+
+
+def test_a_sealed_line_of_another_run_takes_no_place_in_the_chain(tmp_path: Path) -> None:
+    """Wherever it stands and whatever its number: the stream's own lines are all used."""
+    lines, other = sealed_stream(5), sealed_stream(8, run_id="other")
+    for place in range(1, 6):
+        for foreign in other:
+            tasks, stream = read(tmp_path, b"".join([*lines[:place], foreign, *lines[place:]]))
+            assert len(tasks) == 5 and verdicts(stream) == {"foreign_run": 1}
 
 
 # -- the witness
