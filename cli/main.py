@@ -1,6 +1,7 @@
 """`compass-es`: one file per command, loaded when it is called, so that starting costs little."""
 
 import importlib
+import io
 import sys
 from importlib import metadata
 from typing import Any
@@ -16,7 +17,10 @@ COMMANDS = {
     "verify": "check run directories for contradictions and damage",
     "runs": "list runs, one row each",
     "show": "status page of one run",
+    "reuse": "what a new run would reuse and why; do it; where results came from",
     "query": "answer SQL over runs",
+    "index": "build or refresh the catalog that query answers from",
+    "export": "write the history as Parquet for other engines",
 }
 """Each command is `command` in the module of its name; the help here spares loading it."""
 
@@ -57,6 +61,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every error ends here, in words and with the exit code that docs/cli.md lists."""
     arguments = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no such letter is no reason to fail
     try:
         result: Any = commands.main(arguments, prog_name="compass-es", standalone_mode=False)
         sys.stdout.flush()

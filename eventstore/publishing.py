@@ -34,7 +34,7 @@ from .attempt_results import (
 from .codec import dump_pretty
 from .details import TaskDir, find_task, task_dirs
 from .errors import DamagedError, OutputError, RefusedError
-from .events import Fact, Json, PartialSaved
+from .events import Json, PartialSaved
 from .filesystem import REAL, FileSystem
 from .fingerprints import ArtifactLimits, Budget
 from .intents import INTENT_PREFIX, Intent, read_intents, swap_in, write_intent
@@ -61,7 +61,7 @@ from .task_names import (
 )
 from .tree_copy import TreeCopy, remove_tree
 
-Append = Callable[[Fact], Any]
+Append = Callable[[PartialSaved], Any]
 AnyResult: TypeAlias = AttemptResult | RenderedResult
 UNLIMITED = ArtifactLimits(2**62, 2**31, 1e9)
 

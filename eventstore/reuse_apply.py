@@ -23,7 +23,7 @@ from .checkpoints import materialise_checkpoint, read_checkpoint, save_scheduler
 from .codec import dump_compact, dump_pretty, parse_object
 from .details import AttemptDir, TaskDir, find_task
 from .errors import CompassError, DamagedError, MalformedLineError, RefusedError
-from .events import Fact, Json, ReuseLoaded, ReuseLoadedPayload
+from .events import Json, ReuseLoaded, ReuseLoadedPayload
 from .fingerprints import ArtifactLimits
 from .json_files import read_bytes
 from .publishing import TaskStore
@@ -55,7 +55,7 @@ def apply_reuse(
     plan: ReusePlan,
     target_run: Path,
     *,
-    append: Callable[[Fact], Any] | None = None,
+    append: Callable[[ReuseLoaded], Any] | None = None,
     total_tasks: int | None = None,
     task_ids: Collection[str] | None = None,
     save_plans: SavePlans | None = None,

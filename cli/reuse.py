@@ -1,0 +1,200 @@
+"""`compass-es reuse plan|apply|lineage`: what a new run would reuse and why; do it; where results came from."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eventstore.errors import UsageError
+from eventstore.lineage import Lineage, lineage_of
+from eventstore.reuse import ReusePlan, choose_source, plan_reuse, require_source, wanted_of
+from eventstore.reuse_apply import Applied
+from eventstore.rundir import is_run_dir
+from eventstore.stored_request import read_request, section
+from projections.reuse import Wanted
+
+from . import output
+
+_ANY = Callable[..., Any]
+
+
+@click.group(name="reuse", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """What a new run would take over from an earlier one, and why; doing it; where results came from.
+
+    SOURCE is a run directory, or a folder above runs: then the newest compatible run is taken, and a newer one that
+    died or holds fewer finished tasks is passed over with a note.
+    """
+
+
+def _wanted_options(function: _ANY) -> _ANY:
+    options = (
+        click.option("--attempts", "k", type=click.IntRange(min=1), help="Attempts per task (default: the source's)."),
+        click.option("--strategy", help="Attempt strategy, avg or pass (default: the source's)."),
+        click.option("--benchmark", help="Benchmark id (default: the source's)."),
+        click.option("--retry-pattern", "patterns", multiple=True, help="Regular expression; errors it matches retry."),
+        click.option("--max-retries", type=click.IntRange(min=0), help="Retry budget; 0, the default, keeps all."),
+        click.option("--no-checkpoint-resume", is_flag=True, help="Don't score again from checkpoints."),
+        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@command.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@_wanted_options
+@click.option("--all", "show_all", is_flag=True, help="List kept tasks, too.")
+def plan(source: Path, as_json: bool, show_all: bool, **options: Any) -> int:
+    """Say for every task and attempt of SOURCE whether it would be kept, scored again or run again, and why."""
+    found, notes = _plan(source, None, options)
+    if as_json:
+        output.print_json(_plan_document(found, notes))
+    else:
+        _tell_plan(found, notes, show_all)
+    return output.FOUND if found.refusal is not None else output.OK
+
+
+@command.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+@_wanted_options
+@click.option("--total-tasks", type=click.IntRange(min=0), help="Tasks of the new run (default: the source's).")
+@click.option("--copy", is_flag=True, help="Copy files; without it they are shared (reflink or hard link).")
+def apply(source: Path, target: Path, as_json: bool, total_tasks: int | None, copy: bool, **options: Any) -> int:
+    """Bring what can be kept of SOURCE into TARGET, a new run or one that has not begun its tasks.
+
+    TARGET stands alone afterwards. It records SOURCE as reused_from and has reuse_loaded as its last event.
+    """
+    from eventstore.reuse_run import reuse_into
+
+    found, notes = _plan(source, target, options)
+    applied = reuse_into(found, target, total_tasks=total_tasks, link=not copy)
+    if as_json:
+        output.print_json(_applied_document(found, notes, target, applied))
+    else:
+        _tell_applied(found, notes, target, applied)
+    return output.FOUND if applied.failed else output.OK
+
+
+@command.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--root", type=click.Path(path_type=Path), help="Look for sources below this folder, too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def lineage(run: Path, root: Path | None, as_json: bool) -> int:
+    """Show the runs that RUN reused, one after another, and where each result in it came from."""
+    found = lineage_of(run, root)
+    if as_json:
+        run_id = found.generations[0].run_id
+        output.print_json({"run_id": run_id, "generations": found.generations, "tasks": found.tasks})
+    else:
+        _tell_lineage(found)
+    return output.OK
+
+
+def _plan(source: Path, target: Path | None, options: dict[str, Any]) -> tuple[ReusePlan, list[str]]:
+    changes = {
+        "k": options["k"],
+        "strategy": options["strategy"].strip().lower() if options["strategy"] else None,
+        "benchmark_id": options["benchmark"],
+        "max_retries": options["max_retries"],
+        "retry_patterns": options["patterns"] or None,
+        "checkpoint_resume": False if options["no_checkpoint_resume"] else None,
+    }
+    if target is not None and is_run_dir(target):
+        changes = _asked_by(target) | {name: value for name, value in changes.items() if value is not None}
+    if not source.exists() or is_run_dir(source):
+        return plan_reuse(source, wanted_of(read_request(source), **changes)), []
+    if changes.get("benchmark_id") is None or changes.get("k") is None:
+        raise UsageError("with a folder of runs as SOURCE, --benchmark and --attempts must say what is wanted", source)
+    wanted = Wanted(**({"strategy": "avg"} | {name: value for name, value in changes.items() if value is not None}))
+    choice = choose_source(source, wanted, exclude=target)
+    return plan_reuse(require_source(choice, source), wanted), choice.notes
+
+
+def _asked_by(target: Path) -> dict[str, Any]:
+    """What an existing target's own request asks for."""
+    stored = read_request(target)
+    execution, runtime = section(stored.request, "execution"), section(stored.request, "runtime")
+    like = wanted_of(stored)
+    return {
+        "k": like.k,
+        "strategy": like.strategy,
+        "benchmark_id": like.benchmark_id,
+        "max_retries": execution.get("max_retries", 0),
+        "retry_patterns": execution.get("retry_pattern_list") or (),
+        "checkpoint_resume": runtime.get("checkpoint_resume") is not False,
+    }
+
+
+def _plan_document(found: ReusePlan, notes: list[str]) -> dict[str, Any]:
+    return {
+        "source": str(found.source),
+        "run_id": found.run_id,
+        "refusal": found.refusal,
+        "wanted": found.wanted,
+        "reused_tasks": len(found.reused),
+        "reused_severity_counts": found.severity_counts,
+        "warnings": notes + found.warnings,
+        "tasks": found.tasks,
+    }
+
+
+def _applied_document(found: ReusePlan, notes: list[str], target: Path, applied: Applied) -> dict[str, Any]:
+    return _plan_document(found, notes) | {
+        "target": str(target),
+        "reused": applied.reused,
+        "resumed": applied.resumed,
+        "failed": applied.failed,
+        "tasks_to_run": applied.tasks_to_run,
+        "reused_severity_counts": applied.severity_counts,
+    }
+
+
+def _tell_notes(found: ReusePlan, notes: list[str]) -> None:
+    for note in notes + found.warnings:
+        output.say(output.clean(note, 500))
+
+
+def _tell_plan(found: ReusePlan, notes: list[str], show_all: bool) -> None:
+    _tell_notes(found, notes)
+    if found.refusal is not None:
+        output.say(f"{output.clean(found.source)}: nothing can be reused: {output.clean(found.refusal)}")
+        return
+    rows: list[tuple[str, ...]] = []
+    for task in found.tasks:
+        if task.action == "keep" and show_all:
+            rows.append((task.task_id, task.action, "", "", task.reason))
+        elif task.action != "keep":
+            rows += [(task.task_id, task.action, str(one.attempt), one.action, one.reason) for one in task.attempts]
+    output.print_table(("task", "task is", "attempt", "attempt is", "because"), rows, right=("attempt",))
+    actions = [one.action for task in found.tasks if task.action != "keep" for one in task.attempts]
+    output.say(
+        f"{output.clean(found.source)}: {len(found.reused)} of {len(found.tasks)} tasks kept; of the others' attempts "
+        f"{actions.count('keep')} kept, {actions.count('rescore')} scored again, {actions.count('run')} run again"
+    )
+
+
+def _tell_applied(found: ReusePlan, notes: list[str], target: Path, applied: Applied) -> None:
+    _tell_notes(found, notes)
+    for name, reason in applied.failed.items():
+        output.say(f"not brought over: {output.clean(name, 200)}: {output.clean(reason, 500)}")
+    resumed = sum(len(attempts) for attempts in applied.resumed.values())
+    output.say(
+        f"{output.clean(target)}: {len(applied.reused)} tasks reused from {output.clean(found.source)}, "
+        f"{resumed} attempts of others kept or to be scored again, {applied.tasks_to_run} tasks to run"
+    )
+
+
+def _tell_lineage(found: Lineage) -> None:
+    for generation in found.generations:
+        where = generation.path if generation.path is not None else generation.problem
+        output.say(f"{output.clean(generation.run_id, 200)}: {output.clean(where)}")
+    rows = [
+        (task.task_id, str(one.attempt), one.agent_run_id, one.scored_run_id, " < ".join(one.through))
+        for task in found.tasks
+        for one in task.attempts
+    ]
+    output.print_table(("task", "attempt", "agent ran in", "scored in", "through"), rows, right=("attempt",))
