@@ -138,15 +138,23 @@ class LiveSnapshots:
 
     def note(self, heads: list[Any], lines: list[bytes]) -> None:
         """Look at what decides about files."""
-        noticed = self._noticed
-        for head, line in zip(heads, lines, strict=True):
-            if head.event == "execution_plan_resolved":
-                noticed.plan_bytes += len(line)
-            elif head.event in _STATUS_EVENTS:
-                noticed.status = True
-                noticed.artifacts |= head.event == "metric_artifacts_written"
-            elif head.event == "partial_saved":
-                noticed.saved = True
+        noticed, names = self._noticed, [head.event for head in heads]
+        if "execution_plan_resolved" in names:
+            plans = (line for name, line in zip(names, lines, strict=True) if name == "execution_plan_resolved")
+            noticed.plan_bytes += sum(map(len, plans))
+        noticed.status |= not _STATUS_EVENTS.isdisjoint(names)
+        noticed.artifacts |= "metric_artifacts_written" in names
+        noticed.saved |= "partial_saved" in names
+
+    def keep_plans(self, plans: Json) -> None:
+        """Add plans that have no event to run_info.json (those of reused attempts), and write it."""
+        with self._fold_lock:
+            stored = self._state.run_info.stored or {"schema_version": run_info.SCHEMA_VERSION}
+            kept = {task: {"attempts": {**entry["attempts"]}} for task, entry in plans.items()}
+            for task, entry in (stored.get("resolved_execution_plans") or {}).items():
+                kept.setdefault(task, {"attempts": {}})["attempts"].update(entry.get("attempts") or {})
+            self._state.run_info.stored = {**stored, "resolved_execution_plans": kept}
+            self._write_run_info(True)
 
     @property
     def progress(self) -> Json:

@@ -138,6 +138,9 @@ class RunRecorder:
             secrets=secret_environment_values(os.environ),
         )  # fmt: skip
         recorder = cls(session, files=files, clock=clock)
+        if not session.log.opened.records:
+            # It died before its first event: what run_info.json says of the beginning goes into the stream now.
+            return recorder._begin(_stored_start(recorder.run_info or {}))
         if session.owned:
             recorder.live.refresh(everything=True)
         return recorder
@@ -168,6 +171,7 @@ class RunRecorder:
 
     def _begin(self, started: RunStarted) -> "RunRecorder":
         try:
+            self._started = started
             self.log.append(started)
             self.live.refresh()
         except BaseException:
@@ -270,6 +274,10 @@ class RunRecorder:
         times = {"first_timestamp": first_timestamp, "last_timestamp": last_timestamp}
         return self.append(RecordsLost(payload={"count": count, **times, "reason": reason}))
 
+    def keep_plans(self, plans: Json) -> None:
+        """Keep the resolved plans of reused attempts in `run_info.json`; they have no event of their own."""
+        self.live.keep_plans(plans)
+
     def save_params(self) -> None:
         """Write `params.json`: done by itself with the first `partial_saved` and after aggregation."""
         if self._request is not None and self._keeps_run_info:
@@ -369,12 +377,21 @@ def _run_started(
     return started
 
 
+def _stored_start(info: Json) -> RunStarted:
+    members = _stored_ids(info)
+    members |= {name: info[name] for name in ("request", "started_at", "reused_from") if info.get(name)}
+    return RunStarted(payload=_started_payload(members))
+
+
 def _analysis_started(info: Json, run_id: str) -> RunStarted:
+    return RunStarted(run_id=run_id, payload=_started_payload(_stored_ids(info) | {"analysis": True}))
+
+
+def _stored_ids(info: Json) -> Json:
     request = info.get("request")
     sections: Json = request if isinstance(request, dict) else {}
     ids = {name: sections.get(name) for name in ("benchmark", "harness", "environment", "model")}
-    members: Json = {name: part.get("id") for name, part in ids.items() if isinstance(part, dict)}
-    return RunStarted(run_id=run_id, payload=_started_payload(members | {"analysis": True}))
+    return {name: part.get("id") for name, part in ids.items() if isinstance(part, dict)}
 
 
 def _started_payload(members: Json) -> RunStartedPayload:
