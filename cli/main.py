@@ -37,6 +37,12 @@ class Commands(click.Group):
         command: click.Command = importlib.import_module(f"cli.{name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would make it exit 1, which means here that something was found
+            output.quit_quietly()
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -82,6 +88,6 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         output.say("interrupted")
         raise SystemExit(output.INTERRUPTED) from None
-    except BrokenPipeError:
-        output.quit_quietly()
+    except OSError as error:
+        output.fail_on_system_error(error)
     raise SystemExit(result if isinstance(result, int) else output.OK)

@@ -23,7 +23,7 @@ from . import ingest
 from .read import key_text
 from .signature import signature
 from .spool import create_tables
-from .tables import ALL_TABLES, SCHEMA_VERSION, PlacedRun
+from .tables import SCHEMA_VERSION
 
 LOCK_SECONDS = 60.0
 Progress = Callable[[int, int], None]
@@ -97,8 +97,15 @@ class Catalog:
 
     # -- bringing up to date
 
-    def refresh(self, runs: list[RunDir], progress: Progress | None = None, workers: int | None = None) -> Refreshed:
-        """Read what is new, changed or gone; afterwards the file is attached for reading.
+    def refresh(
+        self,
+        runs: list[RunDir],
+        progress: Progress | None = None,
+        workers: int | None = None,
+        *,
+        rebuild: bool = False,
+    ) -> Refreshed:
+        """Read what is new, changed or gone, or with `rebuild` everything; afterwards it is attached for reading.
 
         Raises LockedError when another writer doesn't finish, OutputError if the file can't be written.
         """
@@ -109,13 +116,13 @@ class Catalog:
             raise OutputError(f"{self.file.parent}: can't be made: {error.strerror}", self.file) from None
         with self._lock():
             self._tidy()
-            have = self.attach()
+            have = not rebuild and self.attach()
             changes = ingest.find_changes(self.connection if have else None, with_signatures(runs))
             done = Refreshed(runs=len(runs))
             if not have or not changes.none:
                 self.detach()
                 if have and self._open_for_writing():
-                    self._apply(changes, done, progress, workers, keep_order=True)
+                    self._apply(changes, done, progress, workers)
                     self.detach()
                 else:
                     self._replace(have, changes, done, progress, workers)
@@ -150,7 +157,7 @@ class Catalog:
         try:
             if not have:
                 self._create()
-            self._apply(changes, done, progress, workers, keep_order=have)
+            self._apply(changes, done, progress, workers)
             self.connection.execute("CHECKPOINT store")
         finally:
             self.detach()
@@ -166,7 +173,7 @@ class Catalog:
         )
 
     def _apply(
-        self, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None, keep_order: bool
+        self, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None
     ) -> None:
         self.connection.execute("BEGIN")
         try:
@@ -214,6 +221,3 @@ def _wal(file: Path) -> Path:
 def quoted(path: Path) -> str:
     """A path as an SQL literal."""
     return "'" + str(path).replace("'", "''") + "'"
-
-
-__all__ = ["ALL_TABLES", "Catalog", "PlacedRun", "Refreshed", "default_file"]

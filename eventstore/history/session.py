@@ -16,7 +16,7 @@ from ..errors import CompassError, InputError
 from ..life import life_of, paths_held_open
 from ..rundir import RunDir, find_runs, is_run_dir
 from . import guard
-from .catalog import Catalog, check_place, default_file
+from .catalog import Catalog, Progress, Refreshed, check_place, default_file
 from .read import key_text, read_run
 from .spool import create_tables, loading
 from .tables import PlacedRun
@@ -75,6 +75,32 @@ def open_history(
         connection.close()
         raise
     return connection
+
+
+def index(
+    path: str | os.PathLike[str],
+    file: Path | None = None,
+    *,
+    on_problem: Report | None = None,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    rebuild: bool = False,
+) -> tuple[Refreshed, Path]:
+    """Build or refresh the catalog of all runs at and below `path`; returns what was done, and where the catalog is.
+
+    Raises InputError if `path` can't be read, OutputError or LockedError if the catalog can't be written.
+    """
+    runs = list(runs_below([path], on_problem))
+    where = file or default_file(Path(path))
+    check_place(where)
+    connection = _open(None, None)
+    try:
+        catalog = Catalog(connection, where)
+        done = catalog.refresh(runs, progress, workers, rebuild=rebuild)
+        _tell_problems(connection, on_problem)
+    finally:
+        connection.close()
+    return done, where
 
 
 def _use_catalog(

@@ -1,0 +1,46 @@
+"""`compass-es export PATH --to parquet DIR`: the history as files for other engines."""
+
+from pathlib import Path
+
+import click
+
+from eventstore.errors import UsageError
+from eventstore.rundir import is_run_dir
+
+from . import output
+
+
+@click.command(name="export")
+@click.argument("words", nargs=-1, metavar="PATH DIR")
+@click.option("--to", "form", type=click.Choice(["parquet"]), required=True)
+@click.option("--catalog", type=click.Path(path_type=Path), metavar="FILE", help="Keep the catalog in FILE.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def command(words: tuple[str, ...], form: str, catalog: Path | None, as_json: bool) -> int:
+    """Write all views over the runs at and below PATH to DIR, as Parquet partitioned by benchmark and month.
+
+    Only partitions in which a run changed are written again. Spark, Trino, ClickHouse, polars and DuckDB read the
+    folder of a view as one table.
+    """
+    if len(words) != 2:
+        raise UsageError("name a PATH with runs and a DIR to write to: compass-es export PATH --to parquet DIR")
+    path, folder = Path(words[0]), Path(words[1])
+    if any(is_run_dir(place) for place in (folder, *folder.absolute().parents)):
+        raise UsageError(f"{folder}: lies inside a run, and nothing of ours may", folder)
+    from eventstore.history.export import export_parquet
+    from eventstore.history.session import CatalogChoice
+
+    problems: list[str] = []
+    done = export_parquet(
+        [path], folder, choice=CatalogChoice(file=catalog),
+        on_problem=lambda where, words: problems.append(f"{where}: {words}"),
+    )  # fmt: skip
+    for problem in problems:
+        output.say(output.clean(problem))
+    if as_json:
+        output.print_json(done)
+    else:
+        output.say(
+            f"{done.partitions} partitions in {output.clean(folder)}: {done.written} written ({done.rows} rows),"
+            f" {done.unchanged} unchanged, {done.removed} removed, {done.seconds:.2f} s"
+        )
+    return output.OK
