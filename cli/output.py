@@ -117,10 +117,23 @@ def fail(error: errors.CompassError, as_json: bool) -> NoReturn:
     raise SystemExit(code)
 
 
+def fail_on_system_error(error: OSError) -> NoReturn:
+    """The system refused something that no part of the program expected it to refuse; most often, to take output."""
+    where = f"{clean(error.filename)}: " if error.filename else "the output can't be written: "
+    say(f"compass-es: {where}{error.strerror}")
+    _silence_stdout()
+    raise SystemExit(UNUSABLE)
+
+
 def quit_quietly() -> NoReturn:
     """The reader of a pipe has gone: say nothing, and let nothing be said at interpreter exit either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence_stdout()
     raise SystemExit(141)
+
+
+def _silence_stdout() -> None:
+    """What is still buffered goes nowhere, or the interpreter would complain of it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def clean_json(value: Any) -> str:
