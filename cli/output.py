@@ -92,7 +92,11 @@ def console() -> Any:
     """The terminal, or a pipe as a very wide page without colour. NO_COLOR is respected by the library itself."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, emoji=False, markup=False)
+    class Page(Console):
+        def on_broken_pipe(self) -> None:
+            quit_quietly()
+
+    return Page(width=None if sys.stdout.isatty() else 10_000, highlight=False, emoji=False, markup=False)
 
 
 def duration(seconds: float | None) -> str:
