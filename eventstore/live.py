@@ -30,7 +30,7 @@ from .snapshots import replace_file
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 0.1
-GROWTH = 0.25
+GROWTH = 0.5
 """`run_info.json` is written again when the lines of new plans come to this part of its (indented, so longer) bytes."""
 
 _CHUNK_LINES = 200
