@@ -18,6 +18,7 @@ COMMANDS = {
     "runs": "list runs, one row each",
     "show": "status page of one run",
     "reuse": "what a new run would reuse and why; do it; where results came from",
+    "diagnose": "tell why a run failed or died, and what to do",
     "query": "answer SQL over runs",
     "index": "build or refresh the catalog that query answers from",
     "export": "write the history as Parquet for other engines",

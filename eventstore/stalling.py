@@ -1,0 +1,27 @@
+"""When a live run is stalled: its writer lives, and nothing has happened for far longer than its own history has seen.
+
+Derived, never written as a fact, and never said over a terminal event.
+"""
+
+from projections import landmarks, timeline
+from projections.flights import in_flight, stuck_phases
+
+from .life import Life
+
+STILL_SECONDS = 300.0
+STILL_FACTOR = 10.0
+
+
+def stall_of(rows: timeline.State, marks: landmarks.State, now: float) -> Life | None:
+    """The life of a run that stands still at `now` (Unix seconds), with its evidence; None while it moves."""
+    if marks.ended is not None or marks.last_timestamp is None:
+        return None
+    still = now - marks.last_timestamp
+    limit = max(STILL_SECONDS, STILL_FACTOR * marks.longest_gap_seconds)
+    evidence = [f"no event for {still:.0f} s; the longest silence before was {marks.longest_gap_seconds:.0f} s"]
+    flights = in_flight(rows, now, ended=False)
+    stuck = stuck_phases(rows, flights)
+    count = sum(len(tasks) for tasks in stuck.values())
+    if flights and count == len(flights):
+        return Life("stalled", [*evidence, f"all {count} tasks in flight hang in {', '.join(stuck)}"])
+    return Life("stalled", evidence) if still > limit else None

@@ -1,0 +1,445 @@
+"""Diagnose: facts of one run in, its outcome and ranked causes out. Pure; `eventstore.diagnosing` gathers the facts.
+
+Every trace of trouble becomes a signal with a weight: what decided the outcome (0) before fatal issues (10), errors
+(20), trouble with the records (30) and notes (40). Signals of one code are one cause; the rest of them are its echoes.
+Among equals the cause that more tasks share leads, then the one that was seen first. What the records say is `certain`,
+what follows from them is `inferred`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from eventstore.events import TERMINAL_STATUSES
+from eventstore.records import VERDICTS, Finding
+
+from . import causes, landmarks, timeline
+from .causes import CAUSES
+from .flights import Flight, in_flight, open_stays, stuck_phases
+
+Certainty: TypeAlias = Literal["certain", "inferred"]
+DECISIVE, OUTCOME, FATAL, WRITERS, ERROR, RECORDS, NOTE, LAST = 0, 5, 10, 12, 20, 30, 40, 50
+MAX_EVIDENCE = 5
+MAX_TASK_IDS = 10
+_POISON_SIBLINGS = 3
+STREAM = "progress.jsonl"
+LOG = "run.log"
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """Where it stands: a file below the run directory, its line (from 1), the record's seq, and what it says there."""
+
+    file: str
+    text: str
+    line: int | None = None
+    seq: int | None = None
+    task_id: str | None = None
+    attempt: int | None = None
+
+
+class IssueFact(Struct, frozen=True, kw_only=True):
+    """An issue as a result holds it. `discarded`: of an execution that was retried. `file`: below the run directory."""
+
+    severity: str
+    phase: str
+    code: str
+    message: str
+    task_id: str | None
+    attempt: int | None
+    file: str
+    discarded: bool = False
+
+
+class LogNote(Struct, frozen=True, kw_only=True):
+    """A warning, an error or a telling line of run.log. `text` is the message, `exception` a traceback's last line."""
+
+    line: int
+    level: str
+    text: str
+    exception: str = ""
+    task_id: str | None = None
+    at_end: bool = False
+
+
+class Facts(Struct, kw_only=True):
+    """What is known of a run. `status` is terminal or None; `status_from` names the file that says so.
+
+    `now` is Unix time for a run that lives, None for any other. `line_breaks` tells lines from seqs: from each seq on,
+    the line is that many more than the seq (one more before the first break). `log_went_on_seconds` tells how much
+    younger run.log's last line (or the stored end) is than the stream's last record.
+    """
+
+    marks: landmarks.State
+    rows: timeline.State
+    total_tasks: int = 0
+    status: str | None = None
+    status_from: str = STREAM
+    error: str | None = None
+    life: str = "silent"
+    life_evidence: list[str] = []
+    now: float | None = None
+    analysis_only: bool = False
+    issues: list[IssueFact] = []
+    notes: list[LogNote] = []
+    findings: list[Finding] = []
+    damaged_to_the_end: bool = False
+    nul_tail: bool = False
+    rebooted: bool = False
+    log_went_on_seconds: float | None = None
+    line_breaks: list[tuple[int, int]] = []
+    problems: list[Evidence] = []
+
+
+class Signal(Struct, frozen=True, kw_only=True):
+    """One trace of trouble."""
+
+    code: str
+    weight: int
+    certainty: Certainty
+    evidence: Evidence
+    order: float = 0.0
+    detail: str = ""
+
+
+class Found(Struct, kw_only=True):
+    """One cause. `message` is a whole sentence, `tasks` how many tasks share it, `times` how often it was seen."""
+
+    code: str
+    message: str
+    certainty: Certainty
+    blame: str
+    evidence: list[Evidence]
+    tasks: int
+    task_ids: list[str]
+    times: int
+    weight: int
+    order: float
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """`outcome`: a terminal status, or died, stalled, running. `certainty` is that of the outcome."""
+
+    outcome: str
+    certainty: Certainty
+    causes: list[Found]
+    in_flight: list[Flight]
+
+
+def diagnose(facts: Facts) -> Diagnosis:
+    """Outcome, causes in order, and what was in flight."""
+    end = facts.now if facts.now is not None else facts.marks.last_timestamp
+    flights = [] if facts.analysis_only else in_flight(facts.rows, end, ended=facts.status is not None)
+    stuck = stuck_phases(facts.rows, flights)
+    outcome, certainty = _outcome(facts)
+    signals = [*_end_signals(facts, outcome, flights, stuck), *_stream_signals(facts, outcome), *_issue_signals(facts)]
+    signals += _log_signals(facts, outcome)
+    signals += _phase_signals(facts)
+    signals += _blind_signals(facts, signals)
+    found = _poisoned(facts, _group(facts, signals))
+    found = _settle(facts, outcome, found)
+    return Diagnosis(outcome=outcome, certainty=certainty, causes=found, in_flight=flights)
+
+
+def _outcome(facts: Facts) -> tuple[str, Certainty]:
+    if facts.status in TERMINAL_STATUSES:
+        return str(facts.status), "certain"
+    if facts.life == "live":
+        return "running", "certain"
+    if facts.life == "stalled":
+        return "stalled", "inferred"
+    return "died", "certain" if facts.life == "dead" else "inferred"
+
+
+# -- how it ended
+
+
+def _end_signals(facts: Facts, outcome: str, flights: list[Flight], stuck: dict[str, list[Flight]]) -> Iterator[Signal]:
+    if outcome in ("timed_out", "stalled", "running"):
+        for phase, tasks in stuck.items():
+            longest = max(tasks, key=lambda flight: flight.phase_seconds or 0.0)
+            detail = f"{len(tasks)} of {len(flights)} tasks in flight hang in {phase}"
+            yield Signal(code=causes.STUCK.get(phase, "stalled"), weight=DECISIVE, certainty="inferred", detail=detail,
+                         evidence=_stuck_evidence(facts, longest))  # fmt: skip
+    match outcome:
+        case "failed":
+            yield from _failed(facts)
+        case "cancelled":
+            yield from _cancelled(facts)
+        case "timed_out":
+            yield _ending("deadline_exceeded", facts, OUTCOME, "certain", facts.error or "")
+        case "died":
+            yield from _died(facts)
+        case "stalled":
+            yield _ending("stalled", facts, OUTCOME, "inferred", "; ".join(facts.life_evidence))
+        case "completed" if facts.total_tasks == 0 and facts.marks.loaded is not None and not facts.analysis_only:
+            evidence = _record(facts, facts.marks.loaded.seq, "tasks_loaded: total_tasks is 0")
+            yield Signal(code="no_tasks", weight=DECISIVE, certainty="certain", evidence=evidence)
+
+
+def _failed(facts: Facts) -> Iterator[Signal]:
+    error = facts.error or ""
+    if "final fatal issues" in error.lower():
+        return  # it says where to look, not what happened: the issues do
+    marks = facts.marks
+    named = causes.of_text(error)
+    if marks.events and marks.loaded is None and not facts.analysis_only and not marks.attempts:
+        code = named if named in ("disk_full", "out_of_memory", "too_many_open_files") else "tasks_not_loaded"
+        yield _ending(code, facts, DECISIVE, "certain", error)
+    elif named is not None:
+        yield _ending(named, facts, DECISIVE, "certain", error)
+    elif (crash := _crash_of(facts, error)) is not None:
+        yield _ending("poisoned_task", facts, DECISIVE, "certain", f"{crash.task_id}: {crash.exception or error}")
+        yield _note_signal(crash, "poisoned_task", DECISIVE)
+    elif marks.summary is not None and error:
+        yield _ending("summary_failed", facts, DECISIVE, "inferred", error)
+
+
+def _crash_of(facts: Facts, error: str) -> LogNote | None:
+    """The one task whose exception ended the run, as run.log has it."""
+    crashes = [note for note in facts.notes if note.task_id and note.exception and error and error in note.exception]
+    return crashes[0] if crashes and len({note.task_id for note in crashes}) == 1 else None
+
+
+def _cancelled(facts: Facts) -> Iterator[Signal]:
+    error = (facts.error or "").strip()
+    if error.lower() in ("", "cancelled", "orchestration cancelled", "canceled", "keyboardinterrupt"):
+        yield _ending("stopped_by_user", facts, DECISIVE, "inferred" if not error else "certain", error)
+    else:
+        yield _ending(causes.of_text(error) or "cancelled_with_others", facts, DECISIVE, "inferred", error)
+
+
+def _died(facts: Facts) -> Iterator[Signal]:
+    if facts.rebooted or facts.nul_tail:
+        words = "the stream ends in NUL bytes, as after a power loss" if facts.nul_tail else facts.life_evidence[0]
+        certainty: Certainty = "certain" if facts.rebooted else "inferred"
+        yield _ending("machine_stopped", facts, DECISIVE, certainty, words)
+    detail = "; ".join(facts.life_evidence)
+    yield _ending("process_died", facts, OUTCOME, "certain" if facts.life == "dead" else "inferred", detail)
+
+
+def _ending(code: str, facts: Facts, weight: int, certainty: Certainty, detail: str) -> Signal:
+    place = facts.marks.ended
+    if place is not None and facts.status_from == STREAM:
+        evidence = _record(facts, place.seq, f"run_finished: status {place.status}: {facts.error or 'no error text'}")
+    elif facts.status is not None:
+        evidence = Evidence(file=facts.status_from, text=f"status {facts.status}: {facts.error or 'no error text'}")
+    elif facts.marks.events:
+        evidence = _record(facts, facts.marks.events - 1, "the last record; no run_finished follows")
+    else:
+        evidence = Evidence(file="run_info.json", text="there is no stream, and no status")
+    return Signal(code=code, weight=weight, certainty=certainty, evidence=evidence, detail=detail)
+
+
+def _stuck_evidence(facts: Facts, flight: Flight) -> Evidence:
+    words = f"in {flight.phase} for {flight.phase_seconds or 0:.0f} s"
+    if flight.seq is None:
+        return Evidence(file=STREAM, text=words, task_id=flight.task_id, attempt=flight.attempt)
+    return _record(facts, flight.seq, words, flight.task_id, flight.attempt)
+
+
+# -- the stream itself
+
+
+def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
+    marks, unended = facts.marks, outcome == "died"
+    keys = {place.request_key for place in marks.starts}
+    if marks.start_count > 1 and not facts.analysis_only and len(keys) > 1:
+        second = marks.starts[1]
+        yield Signal(code="two_writers", weight=WRITERS if not unended else OUTCOME - 1, certainty="inferred",
+                     detail=f"{marks.start_count} run_started of {len(keys)} requests in one stream",
+                     evidence=_record(facts, second.seq, "another run_started"))  # fmt: skip
+    for finding in facts.findings:
+        if VERDICTS.get(finding.code) == "error":
+            yield _damage_signal(finding, facts, unended)
+    for place in marks.lost:
+        count, reason = place.payload.get("count"), place.payload.get("reason")
+        yield Signal(code="disk_full" if causes.of_text(str(reason)) == "disk_full" else "records_stopped",
+                     weight=RECORDS, certainty="certain", detail=f"{count} events could not be written: {reason}",
+                     evidence=_record(facts, place.seq, f"records_lost: {count}: {reason}"))  # fmt: skip
+    for step in marks.steps:
+        yield Signal(code="clock_step", weight=NOTE, certainty="certain", order=step.seq,
+                     detail=f"by {-step.seconds:.0f} s",
+                     evidence=_record(facts, step.seq, f"{-step.seconds:.3f} s earlier than the record before"))  # fmt: skip
+    if (went_on := facts.log_went_on_seconds) is not None:
+        yield Signal(code="records_stopped", weight=RECORDS, certainty="inferred",
+                     detail=f"signs of life for {went_on:.0f} s after the last record",
+                     evidence=_record(facts, marks.events - 1, "the last record"))  # fmt: skip
+    for problem in facts.problems:
+        yield Signal(code="stream_damaged", weight=RECORDS, certainty="certain", evidence=problem, detail=problem.text)
+
+
+def _damage_signal(finding: Finding, facts: Facts, unended: bool) -> Signal:
+    second = finding.code in ("unsealed_line", "foreign_run")
+    lost = finding.code == "lost_acknowledged"
+    code = "two_writers" if second else "records_lost" if lost else "stream_damaged"
+    weight = RECORDS
+    if second:
+        weight = OUTCOME - 1 if unended else WRITERS
+    elif unended and facts.damaged_to_the_end:
+        weight = OUTCOME - 1
+    evidence = Evidence(file=STREAM, line=finding.line, seq=finding.seq, text=f"{finding.code}: {finding.message}")
+    certainty: Certainty = "inferred" if second else "certain"
+    return Signal(code=code, weight=weight, certainty=certainty, evidence=evidence, order=finding.line or 0,
+                  detail=f"{finding.code}: {finding.message}")  # fmt: skip
+
+
+# -- issues, the log, phases
+
+
+def _issue_signals(facts: Facts) -> Iterator[Signal]:
+    """Final issues that are errors or worse; those of discarded executions where nothing final is known."""
+    final = {issue.task_id for issue in facts.issues if not issue.discarded}
+    for issue in facts.issues:
+        if issue.severity not in ("fatal", "error") or (issue.discarded and issue.task_id in final):
+            continue
+        weight = FATAL if issue.severity == "fatal" and not issue.discarded else ERROR
+        text = f"{issue.severity} in {issue.phase}: {issue.code}: {issue.message}"
+        evidence = Evidence(file=issue.file, text=text, task_id=issue.task_id, attempt=issue.attempt)
+        yield Signal(code=causes.of_issue(issue.code, issue.phase, issue.message), weight=weight, certainty="certain",
+                     evidence=evidence, order=_moment(facts, issue.task_id), detail=issue.message)  # fmt: skip
+
+
+def _moment(facts: Facts, task_id: str | None) -> float:
+    row = facts.rows.tasks.get(task_id or "")
+    return float(row.last_seq) if row is not None else float("inf")
+
+
+def _log_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
+    explained = {issue.task_id for issue in facts.issues}
+    for note in facts.notes:
+        text = f"{note.text}\n{note.exception}"
+        code = causes.of_text(text)
+        if "Progress sink failed" in note.text:
+            yield _note_signal(note, code or "records_stopped", DECISIVE if outcome == "died" else RECORDS)
+            if code is not None:
+                yield _note_signal(note, "records_stopped", RECORDS)
+        elif code is None or (note.level == "WARNING" and code not in _OF_THE_HOST):
+            continue
+        elif outcome == "died" and note.at_end and code in _OF_THE_HOST:
+            yield _note_signal(note, code, DECISIVE)
+        elif note.task_id is None or note.task_id not in explained:
+            weight = FATAL if outcome == "failed" and facts.error and facts.error in text else ERROR
+            yield _note_signal(note, code, weight)
+
+
+_OF_THE_HOST = frozenset({"disk_full", "out_of_memory", "too_many_open_files", "stopped_by_user",
+                          "terminated_by_signal"})  # fmt: skip
+
+
+def _note_signal(note: LogNote, code: str, weight: int) -> Signal:
+    words = note.exception or note.text
+    evidence = Evidence(file=LOG, line=note.line, text=f"{note.level}: {note.text}" + (
+        f": {note.exception}" if note.exception else ""), task_id=note.task_id)  # fmt: skip
+    return Signal(code=code, weight=weight, certainty="inferred", evidence=evidence, order=note.line, detail=words)
+
+
+def _phase_signals(facts: Facts) -> Iterator[Signal]:
+    """Errors that a `phase_changed` carried; they tell the reason where the results are gone or not yet written."""
+    explained = {issue.task_id for issue in facts.issues if issue.severity in ("fatal", "error")}
+    for row in [*facts.rows.phases, *open_stays(facts.rows)]:
+        if row.error is None or row.task_id in explained:
+            continue
+        code = causes.of_stage(row.phase, row.error)
+        if code is not None:
+            evidence = _record(facts, row.seq, f"phase {row.phase}: {row.error}", row.task_id, row.attempt)
+            yield Signal(code=code, weight=ERROR, certainty="certain", evidence=evidence, order=row.seq,
+                         detail=row.error)  # fmt: skip
+
+
+def _blind_signals(facts: Facts, signals: list[Signal]) -> Iterator[Signal]:
+    """Tasks that ended with errors and of which no issue is known: what their retries suggest, or "unknown"."""
+    known = {signal.evidence.task_id for signal in signals}
+    hints = {row.task_id: row for row in facts.rows.retries}
+    for task_id, (severity, seq) in facts.marks.severities.items():
+        if severity not in ("fatal", "error") or task_id in known:
+            continue
+        row = hints.get(task_id)
+        suggested = _suggested(row)
+        text = f"task_finished with severity {severity}; its issues are not in this directory"
+        if row is not None:
+            text += f"; retried in {row.stage} because of {row.matched_pattern!r}"
+        yield Signal(code=suggested or "unknown", weight=FATAL if severity == "fatal" else ERROR, certainty="inferred",
+                     evidence=_record(facts, seq, text, task_id), order=seq, detail=text)  # fmt: skip
+
+
+def _suggested(row: timeline.RetryRow | None) -> str | None:
+    if row is None:
+        return None
+    if row.matched_pattern and row.matched_pattern != "fatal" and (found := causes.of_pattern(row.matched_pattern)):
+        return found
+    return causes.of_stage(row.stage, "") if row.stage and row.stage != "attempt" else None
+
+
+# -- from signals to causes
+
+
+def _group(facts: Facts, signals: Iterable[Signal]) -> list[Found]:
+    groups: dict[str, list[Signal]] = {}
+    for signal in signals:
+        groups.setdefault(signal.code, []).append(signal)
+    found = [_cause(facts, code, group) for code, group in groups.items()]
+    return sorted(found, key=_rank)
+
+
+def _rank(cause: Found) -> tuple[int, int, float]:
+    return cause.weight, -cause.tasks, cause.order
+
+
+def _cause(facts: Facts, code: str, group: list[Signal]) -> Found:
+    group = sorted(group, key=lambda signal: (signal.weight, signal.order))
+    leader = group[0]
+    task_ids = list(dict.fromkeys(s.evidence.task_id for s in group if s.evidence.task_id is not None))
+    return Found(
+        code=code,
+        message=_message(facts, code, leader, len(task_ids)),
+        certainty="certain" if any(signal.certainty == "certain" for signal in group) else "inferred",
+        blame=CAUSES[code].blame,
+        evidence=list(dict.fromkeys(signal.evidence for signal in group))[:MAX_EVIDENCE],
+        tasks=len(task_ids),
+        task_ids=task_ids[:MAX_TASK_IDS],
+        times=len(group),
+        weight=leader.weight,
+        order=leader.order,
+    )
+
+
+def _message(facts: Facts, code: str, leader: Signal, tasks: int) -> str:
+    total = max(facts.total_tasks, len(facts.rows.tasks), tasks)
+    scope = f" ({tasks} of {total} tasks)" if tasks else ""
+    return f"{CAUSES[code].sentence}{scope}" + (f": {leader.detail}" if leader.detail else "")
+
+
+def _poisoned(facts: Facts, found: list[Found]) -> list[Found]:
+    """A failure of no telling kind that struck one task, again and again, while its siblings finished well."""
+    if not found or not (leader := found[0]).task_ids or leader.tasks != 1 or not CAUSES[leader.code].generic:
+        return found
+    task_id = leader.task_ids[0]
+    well = [name for name, (severity, _) in facts.marks.severities.items() if name != task_id and not severity]
+    executions = sum(row.task_id == task_id for row in facts.rows.retries) + leader.times
+    if len(well) < _POISON_SIBLINGS or len(well) < len(facts.marks.severities) - 1 or executions < 2:
+        return found
+    words = leader.message.partition(": ")[2]
+    leader.message = f"{CAUSES['poisoned_task'].sentence}: {task_id}, {executions} times ({leader.code}): {words}"
+    leader.code, leader.blame, leader.certainty = "poisoned_task", CAUSES["poisoned_task"].blame, "inferred"
+    return found
+
+
+def _settle(facts: Facts, outcome: str, found: list[Found]) -> list[Found]:
+    """One explanation of the end is enough; a run that ended badly has one, if only "unknown"."""
+    if any(cause.weight < OUTCOME for cause in found):
+        found = [cause for cause in found if cause.code not in ("process_died", "stalled")]
+    bad = outcome in ("failed", "cancelled", "timed_out")
+    if bad and not any(cause.weight <= WRITERS for cause in found):
+        weaker = [cause for cause in found if cause.weight <= ERROR]
+        if not weaker:
+            signal = _ending("unknown", facts, LAST, "inferred", facts.error or "the error has no text")
+            return [_cause(facts, "unknown", [signal]), *found]
+    return found
+
+
+def _record(facts: Facts, seq: int, text: str, task_id: str | None = None, attempt: int | None = None) -> Evidence:
+    at = bisect_right(facts.line_breaks, (seq, 1 << 62)) - 1
+    line = seq + (facts.line_breaks[at][1] if at >= 0 else 1)
+    return Evidence(file=STREAM, line=line, seq=seq, text=text, task_id=task_id, attempt=attempt)
