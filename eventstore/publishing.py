@@ -56,6 +56,7 @@ from .task_names import (
     TASK_STATES,
     attempt_directory_name,
     check_task_id,
+    is_leftover,
     state_of,
     task_directory_name,
 )
@@ -284,9 +285,9 @@ class TaskStore:
         """
         removed: list[str] = []
         finished = [self._finish(path, intent) for path, intent in read_intents(self._details)]
-        for folder in sorted(self._details.glob(f"{INTENT_PREFIX}*")) if self._details.is_dir() else ():
-            removed.append(self._relative(folder))
-            remove_tree(folder)
+        for path in self._loose_ends():
+            removed.append(self._relative(path))
+            remove_tree(path)
         for task in task_dirs(self.run_dir):
             self._tidy(task, removed)
         events = []
@@ -311,6 +312,12 @@ class TaskStore:
                 self._move(source, intent.state)
         path.unlink(missing_ok=True)
         return intent.name
+
+    def _loose_ends(self) -> list[Path]:
+        """Leftovers that stand among tasks: staging folders whose intent was never written, temporary files."""
+        folders = [self._details, *(self._details / state for state in TASK_STATES)]
+        real = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
+        return sorted(path for folder in real for path in folder.iterdir() if is_leftover(path.name))
 
     def _tidy(self, task: TaskDir, removed: list[str]) -> None:
         for path in task.leftovers:
