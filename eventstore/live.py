@@ -51,7 +51,8 @@ class LiveSnapshots:
     """Folds what `take()` gives and writes both snapshots below `run_dir`, from a thread of its own.
 
     `state` is the fold so far; `keeps_run_info=False` leaves `run_info.json` alone (analysis sessions). `on_noticed` is
-    told after each fold what went by. A snapshot that can't be written is warned of and tried again: it is derived.
+    told after each fold what went by, `on_progress` each snapshot. One that can't be written is warned of and tried
+    again: it is derived.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class LiveSnapshots:
         files: FileSystem = REAL,
         keeps_run_info: bool = True,
         on_noticed: Callable[[Noticed], None] = lambda noticed: None,
+        on_progress: Callable[[Json], None] | None = None,
     ) -> None:
         self.run_dir = run_dir
         self.problem: str | None = None
         self._state, self._take, self._files = state, take, files
-        self._keeps_run_info, self._on_noticed = keeps_run_info, on_noticed
+        self._keeps_run_info, self._on_noticed, self._on_progress = keeps_run_info, on_noticed, on_progress
         self._fold_lock = threading.RLock()
         self._wake, self._closing = threading.Event(), threading.Event()
         self._noticed = Noticed()
@@ -172,7 +174,10 @@ class LiveSnapshots:
 
     def _write_progress(self) -> None:
         if self._state.progress.counts.events:
-            self._behind = not self._replace(PROGRESS_NAME, progress.render(self._state.progress))
+            members = progress.snapshot(self._state.progress)
+            self._behind = not self._replace(PROGRESS_NAME, codec.dump_pretty(members, sort_keys=False))
+            if self._on_progress is not None:
+                self._on_progress(members)
 
     def _write_run_info(self, everything: bool) -> None:
         noticed = self._noticed

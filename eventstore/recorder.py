@@ -56,7 +56,14 @@ _AFTER_THE_END = frozenset({*ADMINISTRATIVE_EVENTS.values(), RunStarted})
 class RunRecorder:
     """Records one run. Make one with `create`, `open` or `analyze`; safe to call from many threads and from asyncio."""
 
-    def __init__(self, session: Session, *, files: FileSystem, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        files: FileSystem,
+        clock: Callable[[], float],
+        on_progress: Callable[[Json], None] | None = None,
+    ) -> None:
         self.run_dir, self.log = session.run_dir, session.log
         self._request, self._clock, self._files = session.request, clock, files
         self._started = session.started
@@ -74,6 +81,7 @@ class RunRecorder:
             files=files,
             keeps_run_info=session.keeps_run_info,
             on_noticed=self._write_due_params,
+            on_progress=on_progress,
         )
         self.log.take_unread()
         self.log.on_unread = self.live.wake
@@ -143,6 +151,32 @@ class RunRecorder:
             return recorder._begin(_stored_start(recorder.run_info or {}))
         if session.owned:
             recorder.live.refresh(everything=True)
+        return recorder
+
+    @classmethod
+    def attach(
+        cls,
+        run_dir: str | os.PathLike[str],
+        *,
+        durability: Durability = "group",
+        origin: Origin | None = None,
+        on_progress: Callable[[Json], None] | None = None,
+        files: FileSystem = REAL,
+        clock: Callable[[], float] = time.time,
+    ) -> "RunRecorder":
+        """Record the stream of a run whose other files somebody else keeps: `run_info.json`, `params.json`, `run.log`.
+
+        As `open`, but the first event is the caller's to append (a `RunStarted` is completed with what `run_info.json`
+        says). `on_progress` is called with each snapshot that is written.
+        """
+        session = found_session(
+            open_run(run_dir), durability=durability, origin=origin, files=files, clock=clock, log_level=None,
+            secrets=secret_environment_values(os.environ),
+        )  # fmt: skip
+        session.keeps_run_info = False
+        recorder = cls(session, files=files, clock=clock, on_progress=on_progress)
+        if recorder._started is None:
+            recorder._started = _stored_start(recorder.run_info or {})
         return recorder
 
     @classmethod
