@@ -14,6 +14,8 @@ from . import output
 
 COMMANDS = {
     "replay": "fold a run's stream and rebuild its snapshots",
+    "repair": "show, or carry out, what makes a damaged stream whole",
+    "close": "give a run that died its terminal event",
     "verify": "check run directories for contradictions and damage",
     "runs": "list runs, one row each",
     "show": "status page of one run",

@@ -44,7 +44,7 @@ class Accounts:
     def take(self, payload: dict[str, Any], chain: Chain, digest: Callable[[int, int], str]) -> Explained:
         """Read a repair's payload; `digest(start, end)` is that of the stream's bytes."""
         start, end = _vouched_range(payload.get("vouched"), digest)
-        breaks = chain.account_for(payload.get("removed"), vouched=start < end)
+        breaks = chain.account_for(payload.get("removed"), vouched=start == 0 < end)
         first, last = bisect_left(self.unsealed, start), bisect_left(self.unsealed, end)
         counts = Counter(known.code for known in breaks)
         if last > first:

@@ -113,10 +113,18 @@ class Chain:
         self.breaks[link.seq] = Break(code, first, link.seq - 1, follows, link.seq, prev)
 
     def _judge_first(self, link: Link, prev: str) -> ChainVerdict | None:
-        before = self._start or Link(-1, NO_PREDECESSOR)
-        if self.unsealed and not self._damaged:
+        if self._start is None and self.unsealed:
+            return self._judge_unvouched(link)
+        return self._judge_next(self._start or Link(-1, NO_PREDECESSOR), link, prev)
+
+    def _judge_unvouched(self, link: Link) -> ChainVerdict | None:
+        """Unsealed lines stand before the first sealed one, and they are not what its session says."""
+        missing = link.seq - self.unsealed
+        if not self._damaged or missing < 0:
             return ChainVerdict("chain_break", "the lines before it are not those that its session found")
-        return self._judge_next(before, link, prev)
+        if missing <= self._damaged:
+            return None
+        return ChainVerdict("gap", f"{missing} of the {link.seq} lines before it are missing")
 
     def _judge_next(self, last: Link, link: Link, prev: str) -> ChainVerdict | None:
         skipped = link.seq - last.seq - 1

@@ -48,6 +48,9 @@ class FileSystem:
     def replace(self, source: PathLike, target: PathLike) -> None:
         os.replace(source, target)
 
+    def link(self, source: PathLike, target: PathLike) -> None:
+        os.link(source, target, follow_symlinks=False)
+
     def unlink(self, path: PathLike) -> None:
         os.unlink(path)
 

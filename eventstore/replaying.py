@@ -17,6 +17,7 @@ from projections.snapshots import ahead_of_stream, same_progress
 
 from .errors import OutputError, UsageError
 from .events import Json
+from .filesystem import REAL, FileSystem
 from .life import Life, life_of
 from .lock import RunLock
 from .parallel import replay_stream
@@ -64,6 +65,7 @@ def replay_run(
     moment: Moment | None = None,
     out: Path | None = None,
     clock: Callable[[], float] = time.time,
+    files: FileSystem = REAL,
 ) -> Replayed:
     """Fold the stream of a run directory, and unless refused replace the snapshots that differ from the fold.
 
@@ -79,7 +81,7 @@ def replay_run(
         return replayed
     with RunLock(run_dir, temporary=True):
         # Once more under the lock: what was true before may not be now.
-        return _write(_replay(run_dir, force, None, clock, locked=True))
+        return _write(_replay(run_dir, force, None, clock, locked=True), files)
 
 
 def fold_run(run_dir: Path, moment: Moment | None = None) -> tuple[Snapshots, Scan | None, list[StoredFile]]:
@@ -172,16 +174,16 @@ def _is_older_schema(run_info: StoredFile) -> bool:
     return members is not None and "schema_version" in members and members["schema_version"] not in READABLE_SCHEMAS
 
 
-def _write(replayed: Replayed) -> Replayed:
+def _write(replayed: Replayed, files: FileSystem) -> Replayed:
     if replayed.refusals:
         return replayed
     backups, written = [], []
     for name in replayed.changed:
         path = replayed.run_dir / name
-        backup = back_up(path, "replaced")
+        backup = back_up(path, "replaced", files)
         if backup is not None:
             backups.append(backup.name)
-        replace_file(path, _rendered(replayed.snapshots, name), durable=True)
+        replace_file(path, _rendered(replayed.snapshots, name), durable=True, files=files)
         written.append(name)
     return _with(replayed, written=written, backups=backups)
 

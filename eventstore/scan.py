@@ -189,6 +189,16 @@ class Scan:
         """Whether any verdict is an error."""
         return any(VERDICTS[name] == "error" for name in self.verdicts)
 
+    @property
+    def mark_superseded(self) -> bool:
+        """Whether a repair says that the witness's mark has no meaning any more."""
+        return self.mark in self._accounts.superseded
+
+    @property
+    def unexplained_unsealed(self) -> list[int]:
+        """Offsets of lines without proof after lines with one, but those that a repair vouches for."""
+        return self._accounts.unsealed
+
     # -- fast: a block at a time
 
     def _read_block(self, offset: int, view: memoryview) -> Block:
@@ -398,7 +408,7 @@ class Scan:
     def _check_mark(self) -> None:
         """The stream must hold what was once on stable storage, and end that part with the very same line."""
         mark = self.mark
-        if mark is None or mark in self._accounts.superseded:
+        if mark is None or self.mark_superseded:
             return
         if self.bytes < mark.bytes:
             message = f"{mark.bytes} bytes up to seq {mark.seq} were on stable storage, {self.bytes} are left"

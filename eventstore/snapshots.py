@@ -42,7 +42,7 @@ def write_all(fd: int, content: bytes | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-def back_up(path: Path, word: str) -> Path | None:
+def back_up(path: Path, word: str, files: FileSystem = REAL) -> Path | None:
     """Give the present content of `path` a second, unique name beside it (`<name>.<word>-<n>`), or None without one.
 
     A hard link where the file system has them, else a synced copy: the original is never touched.
@@ -53,7 +53,7 @@ def back_up(path: Path, word: str) -> Path | None:
     while True:
         backup = path.with_name(f"{path.name}.{word}-{number}")
         try:
-            _link_or_copy(path, backup)
+            _link_or_copy(path, backup, files)
             return backup
         except FileExistsError:
             number += 1
@@ -61,18 +61,18 @@ def back_up(path: Path, word: str) -> Path | None:
             raise OutputError(f"{backup}: can't be made: {error.strerror}", backup) from None
 
 
-def _link_or_copy(path: Path, backup: Path) -> None:
+def _link_or_copy(path: Path, backup: Path, files: FileSystem) -> None:
     try:
-        os.link(path, backup)
+        files.link(path, backup)
     except FileExistsError:
         raise
     except OSError:
-        fd = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fd = files.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            write_all(fd, path.read_bytes())
-            os.fsync(fd)
+            files.write_all(fd, path.read_bytes())
+            files.fsync(fd)
         finally:
-            os.close(fd)
+            files.close(fd)
 
 
 def sync_folder(folder: Path) -> None:

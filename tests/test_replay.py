@@ -350,7 +350,7 @@ def test_lock_is_taken_while_writing(run_dir: RunCopy, monkeypatch: pytest.Monke
     (run / "progress.json").unlink()
     seen = []
 
-    def spy(path: Path, content: bytes, *, durable: bool) -> None:
+    def spy(path: Path, content: bytes, **how: object) -> None:
         fd = os.open(run / "progress.lock", os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -298,7 +298,7 @@ def test_repair_accounts_for_what_it_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("member", ["first_seq", "last_seq", "follows", "resumes_seq", "resumes_prev"])
 def test_repair_accounts_for_nothing_else(tmp_path: Path, member: str) -> None:
     """A record that names another place, by number or digest, explains nothing."""
-    _, stream = read(tmp_path, b"".join(with_repair(sealed_stream(6), **{member: 3})))
+    _, stream = read(tmp_path, b"".join(with_repair(sealed_stream(6), **{member: 7})))
     assert verdicts(stream) == {"gap": 1}
 
 

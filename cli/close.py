@@ -1,0 +1,49 @@
+"""`compass-es close RUN --status S`: give a run that died its terminal event."""
+
+from pathlib import Path
+
+import click
+
+from eventstore.closing import Closed, close_run
+from eventstore.events import TERMINAL_STATUSES
+
+from . import output
+
+
+@click.command(name="close")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--status", required=True, type=click.Choice(TERMINAL_STATUSES), help="How the run ended.")
+@click.option("--error", metavar="TEXT", help="Why it ended, as far as you know.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def command(run: Path, status: str, error: str | None, as_json: bool) -> int:
+    """Append run_finished to RUN, which died without it, and rebuild its snapshots.
+
+    Refused (exit 1) if RUN has a terminal event, or if its writer may live; what was seen of it is shown.
+    """
+    closed = close_run(run, status, error)
+    if as_json:
+        output.print_json(_document(closed))
+    else:
+        _tell(closed)
+    return output.FOUND if closed.problems else output.OK
+
+
+def _document(closed: Closed) -> dict[str, object]:
+    return {
+        "run_id": closed.run_id,
+        "status": closed.status,
+        "life": closed.life.name,
+        "evidence": closed.evidence,
+        "written": closed.written,
+        "problems": closed.problems,
+    }
+
+
+def _tell(closed: Closed) -> None:
+    output.say(f"{output.clean(closed.run_dir)}: closed as {closed.status}; before, it was {closed.life.name}:")
+    for fact in closed.evidence:
+        output.say(f"  {output.clean(fact)}")
+    if closed.written:
+        output.say(f"  rebuilt: {', '.join(closed.written)}")
+    for problem in closed.problems:
+        output.say(f"  snapshots not rebuilt: {output.clean(problem)}")

@@ -1,0 +1,182 @@
+"""Closing a run that died: its terminal event, appended by somebody else, after a look at whether its writer lives."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from projections import Base, run_info
+
+from .errors import CompassError, RefusedError, UsageError
+from .events import TERMINAL_STATUSES, Json, RunFinished, RunFinishedPayload
+from .filesystem import REAL, FileSystem
+from .life import Life, boot_id, life_of
+from .lock import is_locked
+from .log import EventLog
+from .masking import Masker
+from .records import Block
+from .redact import secret_environment_values
+from .replaying import replay_run
+from .rundir import RUN_INFO_NAME, open_run, read_json_file
+from .scan import STREAM_NAME, scan
+from .witness import read_witness
+
+YOUNG_SECONDS = 60.0
+"""A writer on another machine can't be asked; a stream that changed more recently is taken as being written."""
+
+
+class Closed(Struct, frozen=True, kw_only=True):
+    """A run that was given its end, with the evidence that nobody else would give it one."""
+
+    run_dir: Path
+    run_id: str
+    status: str
+    life: Life
+    evidence: list[str]
+    written: list[str]
+    problems: list[str]
+
+
+def close_run(
+    path: str | os.PathLike[str],
+    status: str,
+    error: str | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
+    files: FileSystem = REAL,
+) -> Closed:
+    """Append `run_finished` to a run that died, durably, and rebuild its snapshots.
+
+    Raises RefusedError if the run has its terminal event, has no stream, or its writer may live; LockedError if the
+    lock is held; DamagedError if the stream needs a repair first; UsageError for a status that no run ends with.
+    """
+    if status not in TERMINAL_STATUSES:
+        raise UsageError(f"a run ends as {', '.join(TERMINAL_STATUSES)}, not as {status!r}")
+    run_dir = open_run(path)
+    ended, last_timestamp = _look(run_dir)
+    _refuse_ended(run_dir, ended)
+    life = life_of(run_dir, finished=False, last_timestamp=last_timestamp, clock=clock)
+    evidence = [*life.evidence, *evidence_of(run_dir, last_timestamp, clock())]
+    if life.writing or _may_live_elsewhere(run_dir, clock()):
+        raise RefusedError(f"{run_dir}: its writer may live: {'; '.join(evidence)}", run_dir)
+    run_id = _append(run_dir, status, error, life, evidence, clock, files)
+    written, problems = _rebuild(run_dir, clock, files)
+    return Closed(
+        run_dir=run_dir, run_id=run_id, status=status, life=life, evidence=evidence, written=written, problems=problems
+    )  # fmt: skip
+
+
+def _look(run_dir: Path) -> tuple[Json | None, float | None]:
+    """The terminal event's members, if there is one, and the last record's time."""
+    if not os.path.lexists(run_dir / STREAM_NAME):
+        raise RefusedError(f"{run_dir}: has no stream: it failed before its first event, and there is nothing to end")
+    state, last = run_info.initial(Base()), None
+    for block in scan(run_dir / STREAM_NAME).blocks():
+        run_info.apply_block(state, block)
+        last = block.heads[-1].timestamp
+    return state.ended, last
+
+
+def _refuse_ended(run_dir: Path, ended: Json | None) -> None:
+    if ended is not None:
+        raise RefusedError(
+            f"{run_dir}: the run has its terminal event, {ended.get('status')}; "
+            "compass-es replay rebuilds its snapshots",
+            run_dir,
+        )
+
+
+def _may_live_elsewhere(run_dir: Path, now: float) -> bool:
+    writer = read_witness(run_dir).writer
+    if writer is None or writer.get("host") == socket.gethostname():
+        return False
+    return now - (run_dir / STREAM_NAME).stat().st_mtime < YOUNG_SECONDS
+
+
+def _append(
+    run_dir: Path,
+    status: str,
+    error: str | None,
+    life: Life,
+    evidence: list[str],
+    clock: Callable[[], float],
+    files: FileSystem,
+) -> str:
+    members: Json = {"error": error} if error else {}
+    members["closed"] = {"life": life.name, "evidence": evidence}
+    payload = RunFinishedPayload(error=error if error else UNSET, extra=members)
+    event = Masker(secret_environment_values(os.environ)).mask(RunFinished(status=status, payload=payload))
+    named = (read_json_file(run_dir / RUN_INFO_NAME).members or {}).get("run_id")
+    state = run_info.initial(Base())
+
+    def observe(block: Block) -> None:
+        run_info.apply_block(state, block)
+
+    default = named if isinstance(named, str) else None
+    with EventLog.open(
+        run_dir, durability="always", clock=clock, files=files, observe=observe, default_run_id=default
+    ) as log:
+        _refuse_ended(run_dir, state.ended)  # somebody may have been faster, before the lock was ours
+        log.append(event)
+        return log.run_id
+
+
+def _rebuild(run_dir: Path, clock: Callable[[], float], files: FileSystem) -> tuple[list[str], list[str]]:
+    try:
+        replayed = replay_run(run_dir, clock=clock, files=files)
+    except CompassError as error:
+        return [], [str(error)]
+    return replayed.written, replayed.refusals
+
+
+def evidence_of(run_dir: Path, last_timestamp: float | None, now: float) -> list[str]:
+    """What can be seen of a run's writer, fact by fact: lock, host, process and its start, boot, age."""
+    facts = [{True: "the lock is held", False: "the lock is free", None: "there is no lock file"}[is_locked(run_dir)]]
+    writer = read_witness(run_dir).writer
+    if writer is not None:
+        facts += _writer_facts(writer)
+    if last_timestamp is not None:
+        facts.append(f"the last event is {now - last_timestamp:.0f} s old")
+    changed = (run_dir / STREAM_NAME).stat().st_mtime
+    facts.append(f"the stream was changed {now - changed:.0f} s ago")
+    return facts
+
+
+def _writer_facts(writer: Json) -> list[str]:
+    host, pid, boot = writer.get("host"), writer.get("pid"), writer.get("boot")
+    facts = [f"the last writer was process {pid} on host {host}, since {writer.get('opened_at')}"]
+    if host != socket.gethostname():
+        return [*facts, "that is another host: its processes can't be asked"]
+    if boot and boot != boot_id():
+        return [*facts, "the machine was started again since"]
+    started = process_started_at(pid)
+    if started is None:
+        return [*facts, f"there is no process {pid}"]
+    opened = _unix_time(writer.get("opened_at"))
+    if opened is not None and started > opened + 1:
+        return [*facts, f"process {pid} is another one: it began {started - opened:.0f} s later"]
+    return [*facts, f"process {pid} is still there, and has let the lock go"]
+
+
+def process_started_at(pid: Any) -> float | None:
+    """When a process of this machine began, in Unix time; None if there is none, or the system doesn't say."""
+    if not isinstance(pid, int) or isinstance(pid, bool):
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+        return int(boot.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
+def _unix_time(text: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError):
+        return None
