@@ -8,10 +8,10 @@ Times are Unix seconds as the events have them, so a stepped clock gives negativ
 """
 
 from collections.abc import Iterable
-from typing import Any, NewType
+from typing import Annotated, Any, NewType, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from eventstore import codec
 from eventstore.errors import MalformedLineError
@@ -26,6 +26,10 @@ JsonText = NewType("JsonText", str)
 """A JSON value as text."""
 
 
+WholeNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that fits into 64 bits; a line with a larger one is read by the tolerant way."""
+
+
 class Fact(Struct, gc=False):
     """What the timeline needs of an event. `payload` is JSON text as bytes."""
 
@@ -33,7 +37,7 @@ class Fact(Struct, gc=False):
     timestamp: float
     task_id: str | None = None
     category: str | None = None
-    attempt: int | None = None
+    attempt: WholeNumber | None = None
     phase: str | None = None
     status: str | None = None
     payload: msgspec.Raw = msgspec.Raw(b"{}")

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from projections.timeline import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
+from projections.timeline import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow, WholeNumber
 
 SCHEMA_VERSION = 1
 """Part of the catalog's file name: a catalog of another version is simply not this one."""
@@ -81,14 +81,14 @@ class EventRow(Struct, gc=False, forbid_unknown_fields=True):
     timestamp: float
     task_id: str | None = None
     category: str | None = None
-    attempt: int | None = None
+    attempt: WholeNumber | None = None
     phase: str | None = None
     status: str | None = None
     payload: Raw = Raw(b"{}")
     orchestration_id: str | None = None
     request_key: str | None = None
     request_name: str | None = None
-    request_index: int | None = None
+    request_index: WholeNumber | None = None
     log: Raw | UnsetType = UNSET
     run_no: int = field(default=0, name="~run_no")
     run_key: str = field(default="", name="~run_key")

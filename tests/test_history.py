@@ -1,0 +1,327 @@
+"""The history's views agree with plain folds, whatever a stream holds; bad run directories never stop the others."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+from recorded import ROOT, RUNS
+
+from eventstore.errors import InputError
+from eventstore.events import event_name
+from eventstore.history import connect
+from eventstore.history.session import CatalogChoice, open_history
+from eventstore.replaying import fold_run
+from eventstore.scan import scan
+from projections import fold, timeline
+from projections.counts import COUNTERS
+
+MEMORY = CatalogChoice(off=True)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catalogs of tests don't land in the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def rows(path: Path, sql: str, choice: CatalogChoice = MEMORY, problems: list[str] | None = None) -> list[Any]:
+    told = problems if problems is not None else []
+    connection = open_history([path], catalog=choice, on_problem=lambda where, words: told.append(f"{where}: {words}"))
+    try:
+        return list(connection.execute(sql).fetchall())
+    finally:
+        connection.close()
+
+
+def moments(seconds: float | None) -> int | None:
+    """Microseconds as TIMESTAMP holds them; None outside the years 1 to 9999."""
+    return round(seconds * 1e6) if seconds is not None and -62135596800 <= seconds <= 253402300799 else None
+
+
+def check_views(root: Path, choice: CatalogChoice = MEMORY) -> None:
+    """Every row of every view that the stream makes, against scan and the folds."""
+    connection = open_history([root], catalog=choice)
+    try:
+        runs = connection.execute("SELECT run_key, path FROM runs ORDER BY run_key").fetchall()
+        for run_key, path in runs:
+            check_run(connection, run_key, Path(path))
+        counted = dict(connection.execute("SELECT run_key, count(*) FROM events GROUP BY ALL").fetchall())
+        assert set(counted) <= {key for key, _ in runs}
+    finally:
+        connection.close()
+
+
+def check_run(connection: Any, run_key: str, path: Path) -> None:
+    def ask(sql: str) -> list[Any]:
+        return list(connection.execute(sql, [run_key]).fetchall())
+
+    stream = scan(path / "progress.jsonl", max_findings=None)
+    records = list(stream)
+    columns = 'seq, line, "offset", run_id, event, epoch_us("timestamp"), task_id'
+    wanted = [
+        (r.seq, r.line_number, r.offset, e.run_id, event_name(e), moments(e.timestamp), e.task_id)
+        for r in records
+        for e in [r.event]
+    ]
+    assert ask(f"SELECT {columns} FROM events WHERE run_key = ? ORDER BY seq") == wanted
+    check_timeline(ask, path)
+    snapshots, _, _ = fold_run(path)
+    counters = ask(f"SELECT {', '.join(COUNTERS)}, status, events FROM runs WHERE run_key = ?")[0]
+    folded = snapshots.progress or dict.fromkeys(COUNTERS, 0) | {"status": (snapshots.run_info or {}).get("status")}
+    assert counters == (*(folded[name] for name in COUNTERS), folded["status"], len(records))
+    damage = ask('SELECT code, line, "offset", length FROM damage WHERE run_key = ? AND file = \'progress.jsonl\'')
+    findings = [(f.code, f.line, f.offset, f.length) for f in stream.findings if f.code != "unsealed"]
+    assert sorted(damage, key=repr) == sorted(findings, key=repr)
+
+
+def check_timeline(ask: Callable[[str], list[Any]], path: Path) -> None:
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for row in timeline.rows(fold(timeline, scan(path / "progress.jsonl"))):
+        by_kind.setdefault(type(row).__name__, []).append(to_builtins(row))
+    for view, kind, names in (
+        ("phases", "PhaseRow", ("seq", "task_id", "attempt", "phase", "seconds", "ended_seq", "updates", "error")),
+        ("tasks", "TaskRow", ("task_id", "category", "status", "severity", "seconds", "attempts", "last_phase")),
+        ("attempts", "AttemptRow", ("task_id", "attempt", "status", "seconds", "starts", "retries", "phases")),
+        ("retries", "RetryRow", ("seq", "task_id", "attempt", "retry", "stage", "phase", "discarded_seconds")),
+    ):  # fmt: skip
+        got = ask(f"SELECT {', '.join(names)} FROM {view} WHERE run_key = ?")
+        wanted = [tuple(row[name] for name in names) for row in by_kind.get(kind, [])]
+        assert sorted(map(repr, got)) == sorted(map(repr, wanted)), view
+    assert ask("SELECT count(*) FROM plans WHERE run_key = ? AND source = 'stream'")[0][0] == len(
+        by_kind.get("PlanRow", [])
+    )
+
+
+def test_views_over_all_recorded_runs_agree_with_the_folds() -> None:
+    """SQL sees exactly the records that scan accepted, and counts as replay does."""
+    check_views(ROOT)
+
+
+def test_views_from_a_catalog_agree_with_the_folds() -> None:
+    """A catalog changes where rows are kept, and nothing else."""
+    check_views(ROOT, CatalogChoice())
+    check_views(ROOT, CatalogChoice())
+
+
+def damaged(stream: bytes, random: Random) -> bytes:
+    """One to three things happen to a stream: cut, zeroed, glued, spliced, repeated, odd lines."""
+    for _ in range(random.randint(1, 3)):
+        lines = stream.splitlines(keepends=True)
+        at, place = random.randrange(len(lines) + 1), random.randrange(len(stream) + 1)
+        match random.randrange(8):
+            case 0:
+                stream = stream[:place]
+            case 1:
+                stream = stream[:place] + b"\0" * random.randint(1, 4000) + stream[place:]
+            case 2:
+                stream = stream[:place] + stream[place + random.randint(1, 700) :]
+            case 3:
+                stream = b"".join([*lines[:at], random.choice(ODD_LINES), *lines[at:]])
+            case 4:
+                stream = b"".join(lines[:at] + lines[max(0, at - 3) :])
+            case 5:
+                stream = stream[:place] + bytes([random.randrange(256)]) + stream[place + 1 :]
+            case 6:
+                stream = b"".join(line.replace(b"\n", b"") if n == at else line for n, line in enumerate(lines))
+            case 7:
+                stream = b"\xef\xbb\xbf" + stream.replace(b"\n", b"\r\n", 5)
+    return stream
+
+
+def odd(payload: str, **members: str) -> bytes:
+    given = {"run_id": '"r_ok"', "event": '"phase_changed"', "timestamp": "1795962624.5", "task_id": '"odd"', **members}
+    head = ",".join(f'"{name}":{value}' for name, value in given.items())
+    return f'{{{head},"payload":{payload}}}\n'.encode()
+
+
+ODD_LINES = [
+    odd('{"error":NaN}'),
+    odd('{"error":"\\ud800"}'),
+    odd('{"a":1,"a":2}'),
+    odd('{"n":123456789012345678901234567890}'),
+    odd('{"deep":' + "[" * 500 + "]" * 500 + "}"),
+    odd('{"deep":' + "[" * 5000 + "]" * 5000 + "}"),
+    odd("null"),
+    odd("{}", attempt="1.5", category="[1]", phase="null"),
+    odd("{}", attempt="99999999999999999999", request_index="-1"),
+    odd("{}", timestamp="1e300"),
+    odd("{}", timestamp="-5"),
+    odd("{}", task_id="17"),
+    odd("{}", event='"phase_changed","event":"task_started"'),
+    odd("{}", unheard_of='{"of":true}', seq="7"),
+    odd('{"text":"\\u0000 \\u2028 \u2028 \u202e"}'),
+    odd("{}", event='"who_knows"'),
+    b"\n", b"[1,2]\n", b"garbage\n", b"\xff\xfe\n",
+]  # fmt: skip
+
+
+def test_views_over_damaged_streams_agree_with_the_folds(tmp_path: Path) -> None:
+    """Damage has its place in `damage`; no record is missing, doubled or made up, and none is a row of NULLs."""
+    random = Random(7)
+    for number in range(int(os.environ.get("DAMAGED_STREAMS", "60"))):
+        name = random.choice(["r_ok", "r_surrogate", "r_evalerr_reanalysis", "r_kill_early", "k3/20261129_143950"])
+        folder = tmp_path / f"{number:04}"
+        folder.mkdir()
+        stream = (ROOT / RUNS[name] / "progress.jsonl").read_bytes()
+        (folder / "progress.jsonl").write_bytes(damaged(stream, random))
+    check_views(tmp_path)
+    check_views(tmp_path, CatalogChoice())
+
+
+@pytest.fixture
+def odd_run(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "runs" / "odd"
+    folder.mkdir(parents=True)
+    (folder / "progress.jsonl").write_bytes(b"".join(line for line in ODD_LINES if line.startswith(b"{")))
+    yield folder
+
+
+def test_odd_payloads_arrive_as_they_stand_in_the_line(odd_run: Path) -> None:
+    """NaN, repeated keys, 30 digits, lone surrogates, deep nesting: text for text; JSON where DuckDB can take it."""
+    got = rows(odd_run, "SELECT payload_text, payload IS NULL FROM events ORDER BY seq LIMIT 6")
+    texts = [line.partition(b'"payload":')[2].rstrip()[:-1].decode() for line in ODD_LINES[:6]]
+    assert [text for text, _ in got[:5]] == texts[:5]
+    assert [missing for _, missing in got[:5]] == [False, True, False, False, False]
+    # Nothing that one odd line holds stops a query over all of them.
+    assert len(rows(odd_run, "SELECT payload->>'error' FROM events")) == len(list(scan(odd_run)))
+
+
+def test_unknown_members_and_odd_types_keep_their_value_as_text(odd_run: Path) -> None:
+    """What no column is made for is in `extra`; a value of another type is its JSON."""
+    found = rows(odd_run, "SELECT category, attempt, extra FROM events WHERE extra IS NOT NULL OR category IS NOT NULL")
+    assert ("[1]", None, None) in found
+    assert any(json.loads(extra or "{}") == {"unheard_of": {"of": True}, "seq": 7} for _, _, extra in found)
+
+
+def test_a_line_of_64_mebibytes_arrives(tmp_path: Path) -> None:
+    """Far beyond what DuckDB's own reader takes."""
+    (tmp_path / "progress.jsonl").write_bytes(odd('{"error":"' + "x" * (64 << 20) + '"}') + odd("{}"))
+    assert rows(tmp_path, "SELECT length(payload_text), length(payload->>'error') FROM events ORDER BY seq") == [
+        (12 + (64 << 20), 64 << 20),
+        (2, None),
+    ]
+
+
+def test_bad_directories_are_named_and_all_others_answered(tmp_path: Path) -> None:
+    """Broken, unreadable, looping, oddly named: none of them stops the rest."""
+    root = tmp_path / "runs"
+    for name in ("good", "run_id=x", "space ' \" [a]*?{b}", "new\nline"):
+        shutil.copytree(ROOT / RUNS["r_ok"], root / name)
+    shutil.copytree(ROOT / RUNS["r_ok"], root / os.fsdecode(b"not-\xff-utf8"))
+    (root / "loop").symlink_to(root)
+    (root / "folder" / "progress.jsonl").mkdir(parents=True)
+    (root / "pipe").mkdir()
+    os.mkfifo(root / "pipe" / "progress.jsonl")
+    (root / "broken").mkdir()
+    (root / "broken" / "run_info.json").write_bytes(b"\0" * 100)
+    (root / "empty").mkdir()
+    (root / "empty" / "progress.jsonl").touch()
+    for choice in (MEMORY, CatalogChoice(), CatalogChoice()):
+        problems: list[str] = []
+        counts = dict(rows(root, "SELECT run_key, events FROM runs", choice, problems))
+        assert {key: n for key, n in counts.items() if n} == dict.fromkeys(
+            ("good", "run_id=x", "space ' \" [a]*?{b}", "new\nline", "not-\\xff-utf8"), 65
+        )
+        assert counts["empty"] == counts["pipe"] == counts["folder"] == counts["broken"] == 0
+        told = "\n".join(problems)
+        for name in ("loop", "pipe", "folder", "broken"):
+            assert f"{root}/{name}" in told
+        assert "good" not in told
+    assert rows(root, "SELECT DISTINCT run_id FROM events") == [("r_ok",)]
+    codes = rows(root, "SELECT run_key, code FROM damage ORDER BY ALL")
+    assert codes == [(name, "unreadable_file") for name in ("broken", "folder", "pipe")]
+
+
+def test_a_missing_path_is_an_input_error(tmp_path: Path) -> None:
+    """In words, not a traceback of DuckDB."""
+    with pytest.raises(InputError, match="no such folder"):
+        connect(tmp_path / "nowhere")
+    assert rows(tmp_path, "SELECT * FROM runs") == []
+
+
+def test_several_paths_have_keys_from_what_they_have_in_common(tmp_path: Path) -> None:
+    """Run ids are not unique, keys are."""
+    connection = connect(ROOT / "k3", ROOT / "small-easy")
+    got = connection.execute("SELECT run_key, run_id FROM runs ORDER BY ALL").fetchall()
+    connection.close()
+    assert got == [(f"{group}/20261129_143950", "20261129_143950") for group in ("k3", "small-easy")]
+
+
+def test_a_run_that_died_has_the_phase_it_died_in() -> None:
+    """And what was in flight when the writer went."""
+    sql = "SELECT task_id, phase, ended_at, ended_by FROM phases WHERE ended_by = 'died' AND run_key LIKE '%kill_mid'"
+    got = rows(ROOT, sql)
+    assert ("arith-009", "retry_wait", None, "died") in got
+    assert {ended_by for _, _, _, ended_by in got} == {"died"}
+    life = rows(ROOT, "SELECT life, stored_status FROM runs WHERE run_key LIKE '%kill_mid'")
+    assert life == [("silent", None)]
+
+
+def test_results_issues_metrics_params_logs_and_artifacts_come_from_the_run_directory() -> None:
+    """One row for each result.json, issue and log message that is there."""
+    files = sorted(ROOT.rglob("result.json"))
+    direct = [file for file in files if file.parent.name.startswith("attempt-")]
+    assert rows(ROOT, "SELECT count(*) FROM results") == [(len(direct),)]
+    issues = sum(len(json.loads(file.read_bytes())["issues"]) for file in direct)
+    assert rows(ROOT, "SELECT count(*), (SELECT sum(issues) FROM results) FROM issues") == [(issues, issues)]
+    stored = json.loads((ROOT / RUNS["r_retry"] / "metrics.json").read_bytes())
+    of_retry = "run_key LIKE '%/r_retry'"
+    run = rows(ROOT, f"SELECT metric, reducer, value FROM metrics WHERE scope = 'run' AND {of_retry} ORDER BY ALL")
+    assert run == sorted((s["metric_id"], s["reducer"], s["value"]) for s in stored["series"])
+    assert rows(ROOT, f"SELECT value FROM params WHERE name = 'execution.attempts.k' AND {of_retry}") == [("2",)]
+    log = rows(ROOT, f"SELECT logged_at::VARCHAR, level, task_id FROM logs WHERE {of_retry} AND line = 7")
+    assert log == [("2026-11-29 14:31:16", "DEBUG", "arith-000")]
+    assert rows(ROOT, "SELECT count(*) FROM artifacts WHERE kind = 'retries' AND run_key LIKE '%/p_429'")[0][0] > 0
+
+
+def test_plans_of_reused_tasks_come_from_the_stored_file() -> None:
+    """The stream of a resumed run has no event for them."""
+    got = rows(ROOT, "SELECT source, count(*) FROM plans WHERE run_key LIKE '%/r_resumed' GROUP BY ALL ORDER BY ALL")
+    stored = json.loads((ROOT / RUNS["r_resumed"] / "run_info.json").read_bytes())["resolved_execution_plans"]
+    assert sum(count for _, count in got) == sum(len(entry["attempts"]) for entry in stored.values())
+    assert dict(got)["run_info"] > 0
+    modes = "network_policy->>'network_mode', verifier_network_policy->>'network_mode'"
+    policies = rows(ROOT, f"SELECT DISTINCT {modes} FROM plans")
+    assert policies == [("public", "public")]
+
+
+def test_both_spellings_of_policies_land_in_one_column(tmp_path: Path) -> None:
+    """The specification and AgentCompass 1.0.1 name them differently."""
+    plans = [
+        {"environment": {"id": "e", "network_policy": {"m": 1}}, "verifier_network_policy": {"v": 1}},
+        {"environment": {"id": "e", "baseline_network_policy": {"m": 1}}, "evaluation_network_policy": {"v": 1}},
+    ]
+    event = '"execution_plan_resolved"'
+    lines = [odd(json.dumps(plan), event=event, attempt=str(n)) for n, plan in enumerate(plans, 1)]
+    (tmp_path / "progress.jsonl").write_bytes(b"".join(lines))
+    got = rows(tmp_path, "SELECT DISTINCT network_policy->>'m', verifier_network_policy->>'v', environment FROM plans")
+    assert got == [("1", "1", "e")]
+
+
+def test_a_log_that_passes_midnight_is_dated_on(tmp_path: Path) -> None:
+    """A time of day gets the date of the run's start, and the next day's after midnight; continuation lines stay."""
+    (tmp_path / "run_info.json").write_text('{"started_at": "2026-03-01T23:59:50+02:00"}')
+    log = "23:59:51 INFO     a.b     one\nTraceback\n  x\n00:00:03 ERROR    a.b     two | task=t 1 | x=1\n"
+    (tmp_path / "run.log").write_text(log)
+    got = rows(tmp_path, "SELECT logged_at::VARCHAR, level, message, task_id FROM logs ORDER BY line")
+    assert got == [
+        ("2026-03-01 21:59:51", "INFO", "one\nTraceback\n  x", None),
+        ("2026-03-01 22:00:03", "ERROR", "two | task=t 1 | x=1", None),
+    ]
+
+
+def test_nan_metrics_are_numbers_and_their_text_is_kept(tmp_path: Path) -> None:
+    """A judge that gave NaN is found by isnan(value)."""
+    folder = tmp_path / "details" / "normal" / "t--0" / "attempt-1"
+    folder.mkdir(parents=True)
+    (tmp_path / "run_info.json").write_text("{}")
+    (folder / "result.json").write_text('{"metrics": {"score": NaN, "inner": {"x": 1e999}, "ok": true}, "issues": "?"}')
+    got = rows(tmp_path, "SELECT metric, value::VARCHAR, raw FROM metrics ORDER BY metric")
+    assert got == [("inner.x", "inf", "Infinity"), ("ok", "1.0", "true"), ("score", "nan", "NaN")]
+    assert rows(tmp_path, "SELECT count(*) FROM metrics WHERE isnan(value)") == [(1,)]

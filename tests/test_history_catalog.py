@@ -1,0 +1,293 @@
+"""The catalog is a cache: whatever happens to runs, to it, or to the process that fills it, answers stay right."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from recorded import ROOT, RUNS
+
+from eventstore.errors import CompassError, UsageError
+from eventstore.history import session
+from eventstore.history.catalog import default_file
+from eventstore.history.session import CatalogChoice, open_history
+
+MEMORY = CatalogChoice(off=True)
+VIEWS = (
+    "runs", "events", "tasks", "attempts", "phases", "retries", "plans", "issues", "results", "metrics", "params",
+    "logs", "artifacts", "damage",
+)  # fmt: skip
+STREAM = (ROOT / RUNS["r_retry2"] / "progress.jsonl").read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Catalogs of tests don't land in the user's cache."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    return cache
+
+
+def everything(root: Path, choice: CatalogChoice) -> dict[str, list[str]]:
+    """All rows of all views, but for the life of runs, which depends on the clock."""
+    connection = open_history([root], catalog=choice)
+    left_out = {"runs": " EXCLUDE (life, life_evidence)", "phases": " EXCLUDE (ended_by)", "attempts": " EXCLUDE (ended_by)"}
+    try:
+        return {
+            view: sorted(map(repr, connection.execute(f"SELECT *{left_out.get(view, '')} FROM {view}").fetchall()))
+            for view in VIEWS
+        }
+    finally:
+        connection.close()
+
+
+def assert_current(root: Path) -> None:
+    assert everything(root, CatalogChoice()) == everything(root, MEMORY)
+
+
+def write_run(root: Path, key: str, stream: bytes) -> Path:
+    path = root / key / "progress.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(stream)
+    return path
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_a_stream_that_grows_at_any_place_is_gone_on_with(tmp_path: Path) -> None:
+    """Torn tails, halves of lines, bursts: after each step the catalog is what reading everything gives."""
+    path = write_run(tmp_path, "grows", b"")
+    write_run(tmp_path, "other", STREAM)
+    random, at = Random(3), 0
+    while at < len(STREAM):
+        step = random.choice([1, 50, 700, 20_000, 60_000])
+        append(path, STREAM[at : at + step])
+        at += step
+        assert_current(tmp_path)
+
+
+def test_only_what_was_appended_is_read(tmp_path: Path) -> None:
+    """The watermark is a byte, and the bytes before it are not read again."""
+    head = STREAM[: STREAM.rindex(b"\n", 0, 40_000) + 1]
+    path = write_run(tmp_path, "run", head)
+    done, _ = session.index(tmp_path)
+    assert (done.read, done.appended, done.bytes_read) == (1, 0, len(head))
+    append(path, STREAM[len(head) : len(head) + 900])
+    done, _ = session.index(tmp_path)
+    assert (done.read, done.appended, done.bytes_read) == (1, 1, 900)
+    done, _ = session.index(tmp_path)
+    assert (done.read, done.bytes_read) == (0, 0)
+
+
+@pytest.mark.parametrize("what", ["truncated", "rewritten", "same size", "removed", "moved", "replaced", "damaged", "new"])
+def test_a_stream_that_did_anything_but_grow_is_read_anew(tmp_path: Path, what: str) -> None:
+    """Also where size and name are the same: times and bytes tell."""
+    half = STREAM[: STREAM.index(b"\n", 60_000) + 1]
+    path = write_run(tmp_path, "a", half)
+    write_run(tmp_path, "b", STREAM)
+    assert_current(tmp_path)
+    match what:
+        case "truncated":
+            os.truncate(path, 5000)
+        case "rewritten":
+            path.write_bytes(STREAM[STREAM.index(b"\n") + 1 :])
+        case "same size":
+            path.write_bytes(half.replace(b"arith-000", b"arith-999"))
+        case "removed":
+            shutil.rmtree(path.parent)
+        case "moved":
+            path.parent.rename(tmp_path / "c")
+        case "replaced":
+            os.replace(tmp_path / "b" / "progress.jsonl", path)
+        case "damaged":
+            append(path, b"garbage\n" + STREAM[len(half) :])
+        case "new":
+            write_run(tmp_path, "d", STREAM)
+    assert_current(tmp_path)
+    append(tmp_path / "b" / "progress.jsonl" if what != "replaced" else path, STREAM[:3000])
+    assert_current(tmp_path)
+
+
+def test_small_files_that_change_are_seen(tmp_path: Path) -> None:
+    """A status, an error, a result that comes after the stream."""
+    run = tmp_path / "run"
+    shutil.copytree(ROOT / RUNS["r_kill_mid"], run)
+    assert_current(tmp_path)
+    (run / "run_info.json").write_text('{"status": "failed", "error": "gone"}')
+    assert_current(tmp_path)
+    details = next((run / "details").iterdir())
+    shutil.copytree(next(details.iterdir()), details / "another--0")
+    assert_current(tmp_path)
+    (run / "run.log").write_text("14:00:00 INFO     a  b\n")
+    assert_current(tmp_path)
+
+
+def test_the_catalog_is_never_in_a_run_and_can_be_deleted(tmp_path: Path) -> None:
+    """Deleting it loses nothing; a place inside a run is refused."""
+    write_run(tmp_path, "run", STREAM)
+    before = sorted(tmp_path.rglob("*"))
+    assert_current(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+    default_file(tmp_path).unlink()
+    assert_current(tmp_path)
+    with pytest.raises(UsageError, match="inside a run"):
+        open_history([tmp_path], catalog=CatalogChoice(file=tmp_path / "run" / "x" / "catalog.duckdb"))
+
+
+@pytest.mark.parametrize("content", [b"", b"junk" * 5000, b"\0" * 12_288, None])
+def test_a_broken_catalog_is_built_again(tmp_path: Path, content: bytes | None) -> None:
+    """Junk, zeros, a flipped bit: never a wrong answer, never a traceback."""
+    write_run(tmp_path, "run", STREAM)
+    assert_current(tmp_path)
+    file = default_file(tmp_path)
+    if content is None:
+        data = bytearray(file.read_bytes())
+        for place in range(4096, len(data), 4096):
+            data[place + 100 : place + 108] = b"\xff" * 8
+        content = bytes(data)
+    file.write_bytes(content)
+    assert_current(tmp_path)
+
+
+def test_without_a_place_for_a_catalog_runs_are_read_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache folder that can't be made is told of, and the answer is the same."""
+    write_run(tmp_path / "runs", "run", STREAM)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    problems: list[str] = []
+    connection = open_history(
+        [tmp_path / "runs"], catalog=CatalogChoice(), on_problem=lambda path, words: problems.append(words)
+    )
+    assert connection.execute("SELECT count(*) FROM events").fetchone() == (STREAM.count(b"\n"),)
+    connection.close()
+    assert "there is no catalog" in problems[0]
+    with pytest.raises(CompassError):
+        open_history([tmp_path / "runs"], catalog=CatalogChoice(file=tmp_path / "file" / "c.duckdb"))
+
+
+def test_without_refresh_the_catalog_answers_as_it_is(tmp_path: Path) -> None:
+    """And where there is none yet, it is built."""
+    path = write_run(tmp_path, "run", STREAM[:5000])
+    still = CatalogChoice(refresh=False)
+    first = everything(tmp_path, still)
+    append(path, STREAM[5000:])
+    assert everything(tmp_path, still) == first
+    assert_current(tmp_path)
+
+
+def test_a_refresh_while_somebody_reads_neither_waits_nor_disturbs(tmp_path: Path) -> None:
+    """A reader keeps what it opened; the refresh replaces the file beneath it."""
+    path = write_run(tmp_path, "run", STREAM[:5000])
+    reader = open_history([tmp_path], catalog=CatalogChoice())
+    before = reader.execute("SELECT count(*) FROM events").fetchall()
+    done = subprocess.run(
+        [sys.executable, "-c", f"from eventstore.history import session; session.index({str(tmp_path)!r})"],
+        cwd=Path(__file__).parent.parent, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.returncode == 0
+    append(path, STREAM[5000:])
+    assert_current(tmp_path)
+    assert reader.execute("SELECT count(*) FROM events").fetchall() == before
+    reader.close()
+
+
+def counts(root: Path) -> tuple[int, int, int]:
+    """Events: how many, how many different, one more than the last number."""
+    connection = open_history([root], catalog=CatalogChoice())
+    try:
+        found = connection.execute("SELECT count(*), count(DISTINCT seq), coalesce(max(seq), -1) + 1 FROM events").fetchone()
+        return tuple(found)  # type: ignore[return-value]
+    finally:
+        connection.close()
+
+
+def test_while_a_writer_appends_no_event_is_missed_doubled_or_invented(tmp_path: Path) -> None:
+    """Between a count of lines before and after, each answer is one whole prefix."""
+    path = write_run(tmp_path, "run", b"")
+    lines = STREAM.splitlines(keepends=True)
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        with path.open("ab", buffering=0) as file:
+            for line in lines:
+                file.write(line[:100])
+                file.write(line[100:])
+                written += 1
+                time.sleep(0.002)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    answers = []
+    while writer.is_alive():
+        low = written
+        count, different, last = counts(tmp_path)
+        assert low <= count <= written + 1
+        assert count == different == last
+        answers.append(count)
+    writer.join()
+    assert counts(tmp_path)[0] == len(lines)
+    assert answers == sorted(answers) and len(set(answers)) > 3
+
+
+INDEX = "import sys; from eventstore.history import session; session.index(sys.argv[1])"
+
+
+def test_kill_during_index_never_leaves_a_wrong_answer(tmp_path: Path) -> None:
+    """Killed at any moment, of a first build or of a refresh in place: the next answer is right."""
+    random = Random(11)
+    paths = [write_run(tmp_path, f"run{n}", STREAM[:20_000]) for n in range(12)]
+    for number in range(int(os.environ.get("KILLS", "8"))):
+        if number % 4 == 3:
+            default_file(tmp_path).unlink(missing_ok=True)
+        for path in random.sample(paths, 6):
+            append(path, STREAM[:7000])
+        process = subprocess.Popen(
+            [sys.executable, "-c", INDEX, str(tmp_path)], cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL
+        )
+        time.sleep(random.uniform(0.08, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        wanted: dict[str, Any] = {}
+        for choice in (CatalogChoice(), MEMORY):
+            connection = open_history([tmp_path], catalog=choice)
+            found = connection.execute("SELECT run_key, count(*), max(seq) FROM events GROUP BY ALL ORDER BY ALL")
+            wanted[repr(choice)] = found.fetchall()
+            connection.close()
+        assert len({repr(rows) for rows in wanted.values()}) == 1
+    assert_current(tmp_path)
+
+
+def test_two_processes_that_index_at_once_both_succeed(tmp_path: Path) -> None:
+    """The second waits for the first, and finds nothing left to do."""
+    for number in range(5):
+        write_run(tmp_path, f"run{number}", STREAM)
+    command = [sys.executable, "-c", INDEX, str(tmp_path)]
+    both = [subprocess.Popen(command, cwd=Path(__file__).parent.parent) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert_current(tmp_path)
+
+
+def test_workers_read_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that share the reading change nothing but the time."""
+    from eventstore.history import ingest
+
+    monkeypatch.setattr(ingest, "WORKER_BYTES", 0)
+    monkeypatch.setattr(ingest, "CHUNK_BYTES", 100_000)
+    shutil.copytree(ROOT, tmp_path / "runs")
+    told: list[tuple[int, int]] = []
+    done, _ = session.index(tmp_path / "runs", workers=2, progress=lambda count, total: told.append((count, total)))
+    assert told[-1] == (done.bytes_read, done.bytes_read)
+    assert_current(tmp_path / "runs")
