@@ -179,9 +179,14 @@ def _collect_one(
         return {"status": EXCLUDED}
     with _staging(folder, ".download-") as staging:
         staged = staging / PurePosixPath(spec.destination).name
-        TreeCopy(budget, excluded=excluded, index=index, durable=durable).copy(source, staged)
-        details = fingerprint(staged, Budget(budget.limits))
-        _publish(staged, folder, spec.destination, durable)
+        place, copying = None, TreeCopy(budget, excluded=excluded, index=index, durable=durable)
+        try:
+            copying.copy(source, staged)
+            details = fingerprint(staged, Budget(budget.limits))
+            place = _publish(staged, folder, spec.destination, durable)
+        finally:
+            if index is not None:
+                index.moved(copying.added, staged, place)
     kind = "directory" if is_real_folder(folder / spec.destination) else "file"
     return {"status": COLLECTED, "kind": kind, **_as_members(details)}
 
@@ -198,7 +203,7 @@ def exclusion(patterns: Sequence[str]) -> Callable[[str], bool]:
     return excluded if patterns else lambda path: False
 
 
-def _publish(staged: Path, folder: Path, destination: str, durable: bool) -> None:
+def _publish(staged: Path, folder: Path, destination: str, durable: bool) -> Path:
     target = inside(folder, destination, "artifact destination")
     _make_folder(target.parent)
     if os.path.lexists(target):
@@ -213,6 +218,7 @@ def _publish(staged: Path, folder: Path, destination: str, durable: bool) -> Non
         raise OutputError(f"{target}: can't be written: {error.strerror}", target) from None
     if durable:
         sync_folder(target.parent)
+    return target
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ itself included. A link that leads out of the artifact, and anything that is nei
 Threads: hashlib lets go of the interpreter lock, so `fingerprint_all` takes several artifacts at once.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -159,6 +160,8 @@ def _add(digest: "hashlib._Hash", path: Path, name: str, root: Path, budget: Bud
 
 def _link_target(path: Path, root: Path) -> bytes:
     target = os.readlink(path)
+    if _is_loop(path):
+        raise RefusedError(f"{path}: a link that leads in a circle", path)
     inside = os.path.realpath(root)
     if os.path.isabs(target) or os.path.commonpath([inside, os.path.realpath(path)]) != inside:
         raise RefusedError(f"{path}: a link that leads out of the artifact", path)
@@ -166,6 +169,14 @@ def _link_target(path: Path, root: Path) -> bytes:
         return target.encode()
     except UnicodeEncodeError:
         raise RefusedError(f"{path}: a link whose target is no UTF-8", path) from None
+
+
+def _is_loop(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def _add_bytes(digest: "hashlib._Hash", path: Path, size: int, budget: Budget, buffer: memoryview) -> None:

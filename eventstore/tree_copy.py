@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import xxhash
 
@@ -26,6 +26,9 @@ _FICLONE = 0x40049409
 _NO_SPACE = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file is too big"}
 
 _T = TypeVar("_T")
+Content: TypeAlias = tuple[bytes, int, int]
+"""XXH3-128, size and mode of a regular file."""
+
 Excluded = Callable[[str], bool]
 
 
@@ -37,14 +40,24 @@ class ContentIndex:
     """
 
     def __init__(self, smallest: int = 4096) -> None:
-        self._known: dict[tuple[bytes, int, int], Path] = {}
+        self._known: dict[Content, Path] = {}
         self._smallest = smallest
         self.shared_bytes = 0
 
-    def add(self, path: Path, digest: bytes, size: int, mode: int) -> None:
-        """Remember a finished file."""
-        if size >= self._smallest:
-            self._known.setdefault((digest, size, mode), path)
+    def add(self, path: Path, digest: bytes, size: int, mode: int) -> Content | None:
+        """Remember a finished file; its key where it is the first with its content."""
+        key = (digest, size, mode)
+        if size < self._smallest or key in self._known:
+            return None
+        self._known[key] = path
+        return key
+
+    def moved(self, keys: list[Content], old: Path, new: Path | None) -> None:
+        """Files that were just copied below `old` stand below `new` now, or nowhere."""
+        for key in keys:
+            path = self._known.pop(key, None)
+            if path is not None and new is not None:
+                self._known[key] = new.joinpath(path.relative_to(old))
 
     def share(self, path: Path, digest: bytes, size: int, mode: int) -> bool:
         """Make `path`, just written, share the bytes of an equal file; False, and nothing changed, where none is."""
@@ -100,6 +113,7 @@ class TreeCopy:
     ) -> None:
         self._budget, self._excluded = budget, excluded or (lambda name: False)
         self._index, self._link, self._durable = index, link, durable
+        self.added: list[Content] = []
 
     def copy(self, source: Path, target: Path) -> None:
         """Copy `source` to `target`, which must not exist. What was begun is left for the caller to remove.
@@ -168,7 +182,9 @@ class TreeCopy:
             os.close(fd)
         if self._index is not None:
             self._index.share(target, digest, size, mode)
-            self._index.add(target, digest, size, mode)
+            key = self._index.add(target, digest, size, mode)
+            if key is not None:
+                self.added.append(key)
 
     def _linked(self, source: Path, target: Path, mode: int, status: os.stat_result) -> bool:
         try:

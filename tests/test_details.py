@@ -241,7 +241,7 @@ def test_the_request_is_read_from_run_info_first_and_filled_in_from_params(tmp_p
 def _hostile_ids(count: int) -> list[str]:
     random_numbers = random.Random(20)
     alphabet = [chr(code) for code in [*range(1, 0x250), 0x202E, 0x2066, 0xFEFF, 0x1F600, 0x10FFFF, 0x4E00, 0xFFFF]]
-    ids = {"..", ".", "a/../b", "A", "a", "A\u0308", "\u00c4", "con", "x" * 5000, "'; DROP TABLE tasks; --", "a\0b", "task"}
+    ids = {"..", ".", "a/../b", "A", "a", "A\u0308", "\u00c4", "x" * 5000, "'; DROP TABLE tasks; --", "a\0b", "task"}
     while len(ids) < count:
         text = "".join(random_numbers.choices(alphabet, k=random_numbers.randint(1, 60))).strip()
         ids.add(text or "x")
