@@ -261,7 +261,7 @@ def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
     for step in marks.steps:
         yield Signal(code="clock_step", weight=NOTE, certainty="certain", order=step.seq,
                      detail=f"by {-step.seconds:.0f} s",
-                     evidence=_record(facts, step.seq, f"{-step.seconds:.3f} s earlier than the record before"))  # fmt: skip
+                     evidence=_record(facts, step.seq, f"{-step.seconds:.3f} s before its predecessor"))  # fmt: skip
     if (went_on := facts.log_went_on_seconds) is not None:
         yield Signal(code="records_stopped", weight=RECORDS, certainty="inferred",
                      detail=f"signs of life for {went_on:.0f} s after the last record",

@@ -17,8 +17,9 @@ MIN_SIBLINGS = 5
 
 
 class Flight(Struct, frozen=True, kw_only=True):
-    """One attempt in flight (or a task between attempts). `seconds` since the task's start, `phase_seconds` in the
-    phase, `siblings_seconds` the median of finished stays there, `seq` the record that began the phase."""
+    """One task in flight, where its newest stay in a phase is. `seconds` since the task's start, `phase_seconds` in the
+    phase, `siblings_seconds` the median of finished stays there, `seq` the record that began the phase, `attempts` the
+    numbers of all attempts that are running."""
 
     task_id: str
     category: str | None
@@ -29,6 +30,7 @@ class Flight(Struct, frozen=True, kw_only=True):
     siblings_seconds: float | None = None
     retries: int = 0
     seq: int | None = None
+    attempts: list[int] = []
 
 
 def in_flight(rows: timeline.State, end: float | None, *, ended: bool) -> list[Flight]:
@@ -45,14 +47,14 @@ def in_flight(rows: timeline.State, end: float | None, *, ended: bool) -> list[F
             continue
         if task.finishes and task.starts <= task.finishes and ended:
             continue
-        stays = current.get(task.task_id)
-        found += [_flight(task, stay, end, medians) for stay in stays or (None,)]
+        found.append(_flight(task, current.get(task.task_id, []), end, medians))
     return sorted(found, key=lambda flight: -(flight.seconds or 0.0))
 
 
 def _flight(
-    task: timeline.TaskRow, stay: timeline.PhaseRow | None, end: float | None, medians: dict[str, float]
+    task: timeline.TaskRow, stays: list[timeline.PhaseRow], end: float | None, medians: dict[str, float]
 ) -> Flight:
+    stay = max(stays, key=lambda row: row.seq, default=None)
     phase = stay.phase if stay is not None else task.last_phase or "running"
     since = stay.started_at if stay is not None else task.last_event_at
     return Flight(
@@ -65,6 +67,7 @@ def _flight(
         siblings_seconds=medians.get(phase),
         retries=task.retries,
         seq=None if stay is None else stay.seq,
+        attempts=sorted({row.attempt for row in stays if row.attempt is not None}),
     )
 
 
