@@ -181,10 +181,11 @@ def plans(rows: timeline.State) -> list[Json]:
     groups: Counter[str] = Counter()
     for row in rows.plans:
         groups[str(row.plan)] += 1
-    return [{"attempts": count} | _plan_words(text) for text, count in groups.most_common(10)]
+    return [{"attempts": count} | plan_words(text) for text, count in groups.most_common(10)]
 
 
-def _plan_words(text: str) -> Json:
+def plan_words(text: str) -> Json:
+    """Environment, recipes and network modes of a resolved plan, given as JSON text."""
     try:
         plan = parse_object(text.encode())
     except MalformedLineError:

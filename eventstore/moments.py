@@ -30,8 +30,8 @@ def match_task(wanted: str, task_ids: list[str], run_dir: Path) -> str:
         return wanted
     if not task_ids:
         raise InputError(f"{run_dir}: no task is recorded in it", run_dir)
-    for test in (lambda name: wanted in name, lambda name: wanted.lower() in name.lower()):
-        found = [name for name in task_ids if test(name)]
+    exactly = [name for name in task_ids if wanted in name]
+    for found in (exactly, [name for name in task_ids if wanted.lower() in name.lower()]):
         if len(found) == 1:
             return found[0]
         if found:

@@ -1,0 +1,96 @@
+"""Two runs, or two moments of one, read side by side for `projections.diff`.
+
+One of the composers of `eventstore` and `projections`. Results in `details/` and plans belong to a whole run: at an
+earlier moment only the stream speaks.
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from projections import Base, landmarks, progress, timeline
+from projections.diff import Side, compare
+
+from .aftermath import plan_words
+from .details import read_request, task_dirs
+from .diagnosing import masked
+from .events import Json
+from .moments import open_moment
+from .replaying import Moment, limit_stream
+from .rundir import PROGRESS_NAME, RUN_INFO_NAME, read_json_file
+from .scan import STREAM_NAME, scan
+
+
+def diff_runs(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> Json:
+    """What changed from `one` to `other`, each a run directory or `RUN@EVENT`. Raises InputError where there's none."""
+    places = [open_moment(one), open_moment(other)]
+    sides = [_side(run_dir, moment) for run_dir, moment in places]
+    names = ("a", "b")
+    report: Json = {
+        name: {"run_dir": str(run_dir), "run_id": run_id, "events": events, "status": side.counts.get("status"),
+               "at_event": moment.events if moment else None}
+        for name, (run_dir, moment), (side, run_id, events) in zip(names, places, sides, strict=True)
+    }  # fmt: skip
+    for side, _, _ in sides:
+        side.counts.pop("status", None)
+    return masked(report | compare(sides[0][0], sides[1][0]))
+
+
+def _side(run_dir: Path, moment: Moment | None) -> tuple[Side, str | None, int]:
+    files = [read_json_file(run_dir / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME)]
+    base = Base(progress=files[0], run_info=files[1], moment=moment is not None)
+    counts, rows, marks = progress.initial(base), timeline.initial(base), landmarks.initial(base)
+    if os.path.lexists(run_dir / STREAM_NAME):
+        for block in limit_stream(run_dir, scan(run_dir / STREAM_NAME), moment).blocks():
+            progress.apply_block(counts, block)
+            timeline.apply_block(rows, block)
+            landmarks.apply_block(marks, block)
+    side = Side(
+        rows=rows,
+        counts=_counters(counts, rows, files[1]),
+        request=read_request(run_dir).request,
+        severities={name: severity for name, (severity, _) in marks.severities.items()},
+        plans=_plan_counts(rows),
+    )
+    if moment is None:
+        _read_results(run_dir, side)
+    return side, counts.run_id, marks.events
+
+
+def _counters(counts: progress.State, rows: timeline.State, info: Json | None) -> Json:
+    members = progress.snapshot(counts)
+    endings = ("_tasks", "_started", "_finished", "_saved")
+    found: Json = {name: value for name, value in members.items() if name.endswith(endings)}
+    del found["active_tasks"]
+    found["retries"] = len(rows.retries)
+    found["elapsed_seconds"] = members["elapsed_seconds"]
+    found["status"] = members["status"] if counts.counts.events else (info or {}).get("status")
+    return found
+
+
+def _plan_counts(rows: timeline.State) -> dict[str, int]:
+    """How many attempts had each resolved plan, by the words for it."""
+    found: Counter[str] = Counter()
+    for text, count in Counter(str(row.plan) for row in rows.plans).items():
+        plan = plan_words(text)
+        modes = (plan.get(f"{name}network_mode") for name in ("", "run_", "verifier_"))
+        recipes = plan.get("applied_recipes") or ["none"]
+        found[f"{plan.get('environment')}; recipes {recipes}; network {' / '.join(map(str, modes))}"] += count
+    return dict(found)
+
+
+def _read_results(run_dir: Path, side: Side) -> None:
+    issues: Counter[str] = Counter()
+    for task in task_dirs(run_dir):
+        if task.task_id is None:
+            continue
+        values: dict[str, list[float]] = {}
+        for attempt in task.attempts.values():
+            result = attempt.read_result()
+            issues.update(f"{issue.severity} {issue.code}" for issue in result.issues)
+            for name, value in result.metrics.items():
+                if isinstance(value, bool | int | float):
+                    values.setdefault(name, []).append(float(value))
+        if task.published:
+            side.metrics[task.task_id] = {name: sum(found) / len(found) for name, found in values.items()}
+    side.issues = dict(issues)
