@@ -147,7 +147,7 @@ class Recording:
         if self.lost:
             self._note_losses(recorder)
         if isinstance(event, RunFinished):
-            self._note_artifacts(recorder)
+            self._note_artifacts(recorder, event.timestamp)
         recorder.append(event)
 
     def _attached(self) -> RunRecorder:
@@ -177,12 +177,12 @@ class Recording:
         )
         return self._recorder
 
-    def _note_artifacts(self, recorder: RunRecorder) -> None:
+    def _note_artifacts(self, recorder: RunRecorder, now: float) -> None:
         """AgentCompass writes this record to run_info.json alone; with it in the stream, the file can be rebuilt."""
         info = read_json_file(recorder.run_dir / RUN_INFO_NAME).members or {}
         artifacts = info.get("metric_artifacts")
         if isinstance(artifacts, dict) and artifacts:
-            recorder.append(MetricArtifactsWritten(payload=artifacts))
+            recorder.append(MetricArtifactsWritten(timestamp=now, payload=artifacts))
 
     # -- losses
 

@@ -59,7 +59,7 @@ class EventLog:
         self.on_unread: Callable[[], None] = lambda: None
         self._files, self._run_lock, self._fd = files, lock, opened.fd
         self._write = files.write
-        self._speller = Speller(run_id, origin, clock)
+        self._spell = Speller(run_id, origin, clock).spell
         self._lock = threading.Lock()
         self._bytes, self._seq, self._prev = opened.bytes, opened.seq, opened.prev.encode()
         self._any_sealed = opened.sealed
@@ -125,24 +125,23 @@ class EventLog:
         Raises OutputError if the line could not be written (nothing of it is left, and the next append may succeed),
         LogPoisonedError if what is on disk is not known any more, UsageError for what is no event of this run.
         """
-        body = self._speller.spell(event)
-        seq, end = self._append(body)
+        seq, end = self._append(event)
         if self._always:
             self._syncer.wait_for(end)
         return seq
 
     async def append_async(self, event: Event) -> int:
         """As `append`, without holding the event loop for an fsync."""
-        seq, _ = self._append(self._speller.spell(event))
+        seq, _ = self._append(event)
         if self._always:
             await self._syncer.future()
         return seq
 
-    def _append(self, body: bytes) -> tuple[int, int]:
+    def _append(self, event: Event) -> tuple[int, int]:
         with self._lock:
             if self._failure is not None or self._in_flight is not None:
                 self._recover()
-            seq = self._seq
+            body, seq = self._spell(event), self._seq  # under the lock, so that times stand in the order of lines
             text = b'%b,"log":{%b"seq":%d,"prev":"%b","xxh3":"' % (body, self._session, seq, self._prev)
             digest = xxh3_64_hexdigest(text).encode()
             line = text + digest + CLOSING

@@ -26,6 +26,7 @@ from .chain import Chain, Link
 from .errors import InputError, MalformedLineError
 from .events import KNOWN_EVENTS, StreamRepaired
 from .reading import MAX_LINE_BYTES, LineReader, open_regular
+from .reanalysis import is_reanalysis
 from .records import VERDICTS, Block, Finding, Head, Recorded, Tail
 from .salvage import find_records
 from .seal import Proof, check_chain, proves_itself, read_proof
@@ -408,7 +409,7 @@ class Scan:
     def _check_mark(self) -> None:
         """The stream must hold what was once on stable storage, and end that part with the very same line."""
         mark = self.mark
-        if mark is None or self.mark_superseded:
+        if mark is None or self.mark_superseded or (not self.sealed and is_reanalysis(self._fd, self.bytes)):
             return
         if self.bytes < mark.bytes:
             message = f"{mark.bytes} bytes up to seq {mark.seq} were on stable storage, {self.bytes} are left"

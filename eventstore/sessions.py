@@ -182,25 +182,26 @@ def set_evaluation_aside(run_dir: Path, files: FileSystem) -> tuple[RunLock, str
     """
     lock = RunLock(run_dir)
     try:
-        path = run_dir / STREAM_NAME
-        if not os.path.lexists(path):
-            return lock, None
-        state = run_info.initial(Base())
-        found = scan(path)
-        for block in found.blocks():
-            run_info.apply_block(state, block)
-        word = "analysis" if run_info.is_analysis_only(state) else "evaluation"
-        files.replace(path, _free_name(run_dir, word))
-        files.sync_folder(run_dir)
+        name = _set_stream_aside(run_dir, files) if os.path.lexists(run_dir / STREAM_NAME) else None
         for turn in (0, 1):
             files.pwrite(lock.fd, b"\n".rjust(SLOT_BYTES), slot_offset(turn))
-        return lock, found.run_id
+        return lock, name
     except OSError as error:
         lock.release()
         raise OutputError(f"{run_dir}: the stream can't be set aside: {error.strerror}", run_dir) from None
     except BaseException:
         lock.release()
         raise
+
+
+def _set_stream_aside(run_dir: Path, files: FileSystem) -> str | None:
+    state, found = run_info.initial(Base()), scan(run_dir / STREAM_NAME)
+    for block in found.blocks():
+        run_info.apply_block(state, block)
+    word = "analysis" if run_info.is_analysis_only(state) else "evaluation"
+    files.replace(run_dir / STREAM_NAME, _free_name(run_dir, word))
+    files.sync_folder(run_dir)
+    return found.run_id
 
 
 def _free_name(run_dir: Path, word: str) -> Path:
