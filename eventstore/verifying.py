@@ -25,6 +25,7 @@ from projections.noting import MAX_FINDINGS_PER_CODE, Notes
 from projections.rules import RULES
 from projections.verify import Document, Facts, check_files
 from projections.verify_details import check_details
+from projections.verify_plans import TaskPlans
 from projections.verify_texts import LOG_NAME, StreamSecrets
 
 from .errors import InputError
@@ -44,10 +45,10 @@ from .scan import STREAM_NAME, Scan, scan
 from .stored_request import section
 from .task_names import DETAILS_NAME, is_leftover
 from .verifying_details import DetailsReader
+from .verifying_files import PLANS_MEMBER, read_run_info
 from .verifying_texts import RECORD_FILES, SecretsIn, check_everything, check_log, check_members
 
 METRICS_NAME = "metrics.json"
-PLANS_MEMBER = "resolved_execution_plans"  # the events have them too
 SMALL_FILES = (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME, METRICS_NAME)
 _CANDIDATES = 3
 
@@ -156,6 +157,7 @@ class _Checked:
         self.path = run.path
         self.files: set[str] = set()
         self.bytes = self.detail_files = 0
+        self.plans: dict[str, TaskPlans] | None = None
         self.stored = {name: self._read(name) for name in SMALL_FILES}
         base = Base(progress=self._members(PROGRESS_NAME), run_info=self._members(RUN_INFO_NAME))
         self.base = base
@@ -163,11 +165,19 @@ class _Checked:
         self.watched = lifecycle.initial(base, notes)
 
     def _read(self, name: str) -> Document:
-        stored: StoredFile = read_json_file(self.path / name)
+        path = self.path / name
+        if name == RUN_INFO_NAME:
+            split = read_run_info(path)
+            if split is not None:
+                self.files.add(name)
+                self.bytes += split.size
+                self.plans = split.plans
+                return Document(split.members)
+        stored: StoredFile = read_json_file(path)
         if stored.members is not None or stored.problem is not None:
             self.files.add(name)
             with contextlib.suppress(OSError):
-                self.bytes += (self.path / name).stat().st_size
+                self.bytes += path.stat().st_size
         return Document(stored.members, stored.problem)
 
     def _members(self, name: str) -> Json | None:
@@ -196,7 +206,7 @@ class _Checked:
 
     def _check_details(self, live: bool) -> None:
         info = self._members(RUN_INFO_NAME)
-        reader = DetailsReader(self.path, self.notes, self.run_id, info, live=live)
+        reader = DetailsReader(self.path, self.notes, self.run_id, info, self.plans, live=live)
         plan = section(section(section(info, "request"), "execution"), "attempts")
         if live:  # tasks move while one looks
             for _ in reader.tasks():
@@ -292,6 +302,7 @@ class _Checked:
             stream_found=stream_found,
             progress=self.stored[PROGRESS_NAME],
             run_info=self.stored[RUN_INFO_NAME],
+            plans=self.plans,
             params=self.stored[PARAMS_NAME],
             metrics=self.stored[METRICS_NAME],
             source=self._source(),

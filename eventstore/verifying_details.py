@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from projections.noting import Notes
 from projections.verify_checkpoints import CheckpointFacts, check_checkpoint, check_manifest
 from projections.verify_details import AttemptFacts, RetryFacts, TaskFacts
+from projections.verify_plans import TaskPlans, parse_plan
 
 from .artifacts import validate_manifest
 from .checkpoints import Evaluation, read_checkpoint
@@ -29,9 +30,19 @@ _SNAPSHOTS = ("run_result", "prepared_task")
 class DetailsReader:
     """Walks the details of one run. `files` and `bytes` count what was read; `tasks` yields facts for the rules."""
 
-    def __init__(self, run_dir: Path, notes: Notes, run_id: str | None, run_info: Json | None, *, live: bool) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        notes: Notes,
+        run_id: str | None,
+        run_info: Json | None,
+        plans: dict[str, TaskPlans] | None,
+        *,
+        live: bool,
+    ) -> None:
         self.run_dir, self.notes, self.run_id, self.live = run_dir, notes, run_id, live
         self.info = run_info or {}
+        self.plans = plans
         self.files = self.bytes = 0
 
     def tasks(self) -> Iterator[TaskFacts]:
@@ -131,6 +142,9 @@ class DetailsReader:
 
     def _limits(self, task_id: str | None, attempt: int) -> ArtifactLimits:
         plans: Any = self.info.get("resolved_execution_plans")
+        entry = self.plans.get(task_id) if self.plans is not None and task_id is not None else None
+        if entry is not None and str(attempt) in entry.attempts:
+            plans = {task_id: {"attempts": {str(attempt): parse_plan(entry.attempts[str(attempt)])}}}
         for name in (task_id, "attempts", str(attempt), "artifact_limits"):
             plans = plans.get(name) if isinstance(plans, dict) else None
         try:

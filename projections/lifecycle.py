@@ -8,7 +8,7 @@ Sources: the specification's "Events and Event-Specific Fields" and "progress.js
 side and events of tasks interleave, so nothing is concluded from the order of events of different tasks or attempts.
 
 A fold over blocks that must be lean: of the phases, which are most of a stream, a line is only decoded where its
-attempt differs from the last two of its task; the check that it doesn't is one search for bytes.
+attempt is not known to be going on, and that is known by comparing bytes.
 """
 
 import math
@@ -22,7 +22,7 @@ from eventstore.records import Block, Head, Recorded
 
 from . import lifecycle_tasks as tasks
 from .fold import Base, block_of
-from .lifecycle_state import Attempt, State, Task, envelope_of, is_count, payload_of, require, short
+from .lifecycle_state import ATTEMPT, Attempt, State, Task, envelope_of, is_count, payload_of, require, short
 from .noting import Notes, Place
 
 __all__ = ["Attempt", "State", "Task", "apply", "apply_block", "finish", "initial", "is_count", "render"]
@@ -53,10 +53,12 @@ def apply_block(state: State, block: Block, /) -> State:
     for index, (head, line) in enumerate(zip(block.heads, block.lines, strict=True)):
         if head.event == "phase_changed":
             task = active.get(head.task_id)
-            if task is not None and (task.known in line or task.known_before in line):
-                task.last = line
-            else:
-                tasks.phase_changed(state, Place(block, index), head, line)
+            if task is not None:
+                start = line.find(ATTEMPT, task.position_of_attempt)
+                if line[start : start + task.width] in task.spellings:
+                    task.last = line
+                    continue
+            tasks.phase_changed(state, Place(block, index), head, line)
         else:
             _dispatch(state, Place(block, index), head, line)
     state.events += len(block.heads)
@@ -100,7 +102,7 @@ def _dispatch(state: State, place: Place, head: Head, line: bytes) -> None:
 
 
 def _run_started(state: State, place: Place, head: Head, line: bytes) -> None:
-    payload = payload_of(envelope_of(line))
+    payload = payload_of(line)
     if state.sessions:
         ended = "after the run had ended" if state.ended is not None else f"with {len(state.active)} tasks open"
         state.notes.add("run_restarted", f"run_started again, {ended}", place)
@@ -127,7 +129,7 @@ def _take_limits(state: State, request: Any) -> None:
 
 
 def _tasks_loaded(state: State, place: Place, head: Head, line: bytes) -> None:
-    payload = payload_of(envelope_of(line))
+    payload = payload_of(line)
     if state.loaded:
         state.notes.add("repeated_event", "tasks_loaded again", place)
     if state.reuse_loaded or state.active or state.finished:
@@ -140,7 +142,7 @@ def _tasks_loaded(state: State, place: Place, head: Head, line: bytes) -> None:
 
 
 def _reuse_loaded(state: State, place: Place, head: Head, line: bytes) -> None:
-    payload = payload_of(envelope_of(line))
+    payload = payload_of(line)
     state.evaluates = True
     if state.reuse_loaded:
         state.notes.add("repeated_event", "reuse_loaded again", place)
@@ -186,7 +188,7 @@ def _run_finished(state: State, place: Place, head: Head, line: bytes) -> None:
     if status == "completed" and state.ended is None:
         _check_completeness(state, place)
     state.status = status
-    state.ended = {"status": envelope.status, "timestamp": head.timestamp, "payload": payload_of(envelope)}
+    state.ended = {"status": envelope.status, "timestamp": head.timestamp, "payload": payload_of(line)}
     state.cut_off |= state.active
     state.active.clear()
 

@@ -1,9 +1,10 @@
 """What the lifecycle automaton carries: the state of a run, its tasks and attempts, and how lines are looked into."""
 
+import re
 from typing import Any, TypeGuard
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
 from eventstore import codec
 from eventstore.errors import MalformedLineError
@@ -11,8 +12,15 @@ from eventstore.events import Json
 
 from .noting import Notes, Place
 
-NEVER = b"\0never"
-"""Bytes that no line holds."""
+ATTEMPT = b'"attempt":'
+PHASE = b'"phase":'
+CATEGORY, PAYLOAD = b'"category":', b'"payload":'
+_SPELLING = re.compile(rb'"attempt": ?\d{1,9}, ?"phase": ?"')
+_TIMES_DIFFER_BY = 12  # digits
+_PART = re.compile(
+    rb'"category": ?(?:"[^"\\]{0,100}"|null), ?"attempt": ?(?:\d{1,9}|null), ?"phase": ?(?:"[^"\\]{0,100}"|null), ?'
+    rb'"status": ?(?:"[^"\\]{0,100}"|null), ?'
+)
 
 
 class Attempt(Struct):
@@ -24,10 +32,14 @@ class Attempt(Struct):
 
 
 class Task(Struct):
-    """One task. `known`, `known_before`: spellings of attempt and phase whose attempts are known to be going on."""
+    """One task. `spellings` are the bytes from attempt to phase of attempts that are known to be going on.
 
-    known: bytes = NEVER
-    known_before: bytes = NEVER
+    They are `width` bytes long and stand at or behind `position_of_attempt`: times differ by a few digits only.
+    """
+
+    spellings: dict[bytes, Any] = field(default_factory=dict)
+    width: int = 0
+    position_of_attempt: int = 0
     last: bytes = b""
     category: Any = None
     position: tuple[Any, Any] = (None, None)
@@ -35,6 +47,20 @@ class Task(Struct):
     saved: int = 0
     status: str | None = None
     severity: str | None = None
+
+    def forget(self, number: Any) -> None:
+        """An attempt is over: its lines need a look again."""
+        self.spellings = {spelling: known for spelling, known in self.spellings.items() if known != number}
+
+    def learn(self, line: bytes, number: Any) -> None:
+        """This line's attempt is going on: others that spell it so need no second look."""
+        start = line.find(ATTEMPT)
+        end = line.find(PHASE, start) + len(PHASE)
+        end += 2 if line[end : end + 1] == b" " else 1
+        spelling = line[start:end]
+        if _SPELLING.fullmatch(spelling):
+            self.spellings[spelling] = number
+            self.width, self.position_of_attempt = len(spelling), max(0, start - _TIMES_DIFFER_BY)
 
 
 class State(Struct):
@@ -72,48 +98,65 @@ class State(Struct):
 
 
 class Envelope(Struct, gc=False):
-    """What the rules need of a line; values of odd types are kept as they are."""
+    """What the rules need of a line beside its payload; values of odd types are kept as they are."""
 
     category: str | None = None
     attempt: int | None = None
     phase: str | None = None
     status: str | None = None
-    payload: Raw = Raw(b"{}")
+
+
+class _WithPayload(Struct, gc=False):
+    payload: Json | None = None
 
 
 _envelope_decoder = msgspec.json.Decoder(Envelope)
+_payload_decoder = msgspec.json.Decoder(_WithPayload)
+_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_MAX_REMEMBERED = 4096
+_remembered: dict[bytes, Envelope] = {}
 
 
 def envelope_of(line: bytes) -> Envelope:
-    """The members of a line that the rules need; never raises."""
+    """The members of a line that the rules need; never raises.
+
+    In the order of the specification they stand side by side, from category to the payload, and few combinations of
+    them make up a stream: a line whose bytes there were seen before needs no decoding.
+    """
+    start = line.find(CATEGORY)
+    part = line[start : line.find(PAYLOAD, start)] if start > 0 else b""
+    envelope = _remembered.get(part)
+    if envelope is None:
+        envelope = _decode_envelope(line)
+        if _PART.fullmatch(part):
+            if len(_remembered) >= _MAX_REMEMBERED:
+                _remembered.clear()
+            _remembered[part] = envelope
+    return envelope
+
+
+def _decode_envelope(line: bytes) -> Envelope:
     try:
         return _envelope_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _odd_envelope(line)
+    except _REFUSALS:
+        try:
+            members = codec.parse_object(line)
+        except MalformedLineError:
+            return Envelope()
+        names: tuple[str, ...] = Envelope.__struct_fields__
+        return Envelope(**{name: members.get(name) for name in names})
 
 
-def _odd_envelope(line: bytes) -> Envelope:
+def payload_of(line: bytes) -> Json:
+    """A line's payload as an object; empty where it can't be held."""
     try:
-        members = codec.parse_object(line)
-    except MalformedLineError:
-        return Envelope()
-    payload = members.get("payload")
-    return Envelope(
-        category=members.get("category"),
-        attempt=members.get("attempt"),
-        phase=members.get("phase"),
-        status=members.get("status"),
-        payload=Raw(codec.dump_compact(payload if isinstance(payload, dict) else {})),
-    )
-
-
-def payload_of(envelope: Envelope) -> Json:
-    """The payload as an object; empty where it can't be held."""
-    try:
-        payload = codec.parse_object(bytes(envelope.payload))
-    except MalformedLineError:
-        return {}
-    return payload
+        payload = _payload_decoder.decode(line).payload
+    except _REFUSALS:
+        try:
+            payload = codec.parse_object(line).get("payload")
+        except MalformedLineError:
+            return {}
+    return payload if isinstance(payload, dict) else {}
 
 
 def require(state: State, place: Place, payload: Json, event: str, names: tuple[str, ...], **about: Any) -> None:

@@ -3,20 +3,27 @@
 Each takes the state, the event's place, its head and its line, notes what is wrong and moves the state on.
 """
 
-import re
 from typing import Any
 
 from eventstore.events import SEVERITIES, Json
 from eventstore.records import Head
 
-from .lifecycle_state import NEVER, Attempt, Envelope, State, Task, envelope_of, is_count, payload_of, require, short
+from .lifecycle_state import (
+    Attempt,
+    Envelope,
+    State,
+    Task,
+    envelope_of,
+    is_count,
+    payload_of,
+    require,
+    short,
+)
 from .noting import Place
 
 TASK_STATUSES = ("completed", "failed", "skipped")
 ATTEMPT_STATUSES = ("completed", "failed")
 RETRY_SCOPES = ("attempt", "evaluate")
-
-_ATTEMPT_AND_PHASE = re.compile(rb'"attempt": ?(?:\d+|null), ?"phase": ?"')
 
 
 def note_in_flight(state: State, task_id: str, task: Task, place: Place | None) -> None:
@@ -44,7 +51,7 @@ def task_started(state: State, place: Place, head: Head, line: bytes) -> None:
         state.notes.add("task_started_twice", "the task had started before", place, task_id=head.task_id)
         state.finished.pop(head.task_id, None)
     envelope = envelope_of(line)
-    payload = payload_of(envelope)
+    payload = payload_of(line)
     index, total = payload.get("index"), payload.get("total")
     _check_position(state, place, head.task_id, index, total)
     state.active[head.task_id] = Task(last=line, category=envelope.category, position=(index, total))
@@ -87,7 +94,7 @@ def task_finished(state: State, place: Place, head: Head, line: bytes) -> None:
     """A task leaves scheduled execution."""
     task = _task_of(state, place, head)
     envelope = envelope_of(line)
-    payload = payload_of(envelope)
+    payload = payload_of(line)
     status, severity = envelope.status, payload.get("severity")
     _check_outcome(state, place, head.task_id, status, severity, payload)
     if task is None or head.task_id is None:
@@ -103,7 +110,8 @@ def task_finished(state: State, place: Place, head: Head, line: bytes) -> None:
             code = "attempt_open" if status == "completed" else "attempt_cut_off"
             words = f"the task finished as {short(status)}, attempt {number} has no attempt_finished"
             state.notes.add(code, words, place, task_id=head.task_id, attempt=number)
-    task.status, task.severity, task.last, task.known, task.known_before = status, severity, b"", NEVER, NEVER
+    task.status, task.severity, task.last = status, severity, b""
+    task.spellings.clear()
     state.finished[head.task_id] = state.active.pop(head.task_id)
 
 
@@ -151,8 +159,7 @@ def phase_changed(state: State, place: Place, head: Head, line: bytes) -> None:
     task.last = line
     _check_category(state, place, head.task_id, task, envelope)
     if envelope.attempt is None or _attempt_of(state, place, head, task, envelope.attempt) is not None:
-        known = _ATTEMPT_AND_PHASE.search(line)
-        task.known_before, task.known = task.known, known[0] if known is not None else NEVER
+        task.learn(line, envelope.attempt)
 
 
 def _attempt_of(state: State, place: Place, head: Head, task: Task, number: Any) -> Attempt | None:
@@ -210,7 +217,7 @@ def attempt_finished(state: State, place: Place, head: Head, line: bytes) -> Non
     attempt = _attempt_of(state, place, head, task, envelope.attempt)
     if attempt is not None:
         attempt.finished = True
-        task.known = task.known_before = NEVER
+        task.forget(envelope.attempt)
 
 
 def plan_resolved(state: State, place: Place, head: Head, line: bytes) -> None:
@@ -235,7 +242,7 @@ def attempt_retry(state: State, place: Place, head: Head, line: bytes) -> None:
     """A result is discarded and runs again."""
     task = _task_of(state, place, head)
     envelope = envelope_of(line)
-    payload = payload_of(envelope)
+    payload = payload_of(line)
     _check_retry(state, place, head, envelope.attempt, payload)
     if task is None or head.task_id is None:
         return

@@ -20,7 +20,7 @@ from eventstore.redact import redact_text
 from . import lifecycle, progress, run_info, snapshots
 from .noting import Notes
 from .verify_counts import check_counts
-from .verify_plans import check_plans
+from .verify_plans import TaskPlans, check_plans
 
 SCHEMA, OLD_SCHEMA = "agentcompass.run_info.v3", "agentcompass.run_info.v2"
 REQUIRED = ("schema_version", "run_id", "started_at", "request")
@@ -46,6 +46,7 @@ class Document(Struct, frozen=True):
 class Facts(Struct, frozen=True):
     """What a run directory holds beside its stream. `name` is the directory's.
 
+    `plans` are the recorded plans where `run_info` was parsed without them (see `verify_plans.TaskPlans`).
     `source` is the run_info.json of the run that `reused_from` names, where it was found. `state_at` folds the stream
     up to the last record with a timestamp: `(records, progress.json)`; it is asked only where the snapshot is stale.
     """
@@ -54,6 +55,7 @@ class Facts(Struct, frozen=True):
     stream_found: bool = True
     progress: Document = Document()
     run_info: Document = Document()
+    plans: dict[str, TaskPlans] | None = None
     params: Document = Document()
     metrics: Document = Document()
     source: Document = Document()
@@ -116,7 +118,8 @@ def _check_run_info(notes: Notes, facts: Facts, replayed: snapshots.State, watch
         return
     _check_end(notes, info, watched, facts.stream_found)
     _check_identity(notes, info, watched)
-    check_plans(notes, info, replayed.run_info.plans, watched, reuses="reused_from" in info)
+    recorded = facts.plans if facts.plans is not None else info.get("resolved_execution_plans")
+    check_plans(notes, recorded, replayed.run_info.plans, watched, reuses="reused_from" in info)
 
 
 def _check_schema(notes: Notes, info: Json) -> None:

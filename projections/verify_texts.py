@@ -16,7 +16,7 @@ _LOG_LINE = re.compile(rb"\d\d:\d\d:\d\d [A-Z]+ +\S")
 _SINK_FAILED = b"Progress sink failed: "
 _DIGITS = b"0123456789."
 _TEXTUAL = frozenset({"run_started", "phase_changed", "execution_plan_resolved", "attempt_retry", "run_finished"})
-_EMPTY_PAYLOADS = (b'"payload": {}', b'"payload":{}')
+_TAIL = b'"orchestration_id"'
 _MAX_SEEN = 4096
 
 
@@ -65,13 +65,19 @@ class StreamSecrets:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._seen: set[bytes] = set()
+        self._empty = b""
 
     def apply_block(self, block: Block) -> None:
         """Look through a batch of records."""
-        for index, (head, line) in enumerate(zip(block.heads, block.lines, strict=True)):
-            if head.event not in _TEXTUAL or _EMPTY_PAYLOADS[0] in line or _EMPTY_PAYLOADS[1] in line:
+        lines = block.lines
+        if not self._empty:
+            self._empty = _empty_ending(lines[0])
+        empty = self._empty
+        for index in [index for index, line in enumerate(lines) if not line.endswith(empty)]:
+            line = lines[index]
+            if block.heads[index].event not in _TEXTUAL:
                 continue
-            payload = line[line.find(b'"payload"') : line.rfind(b'"orchestration_id"')]
+            payload = line[line.find(b'"payload"') : line.rfind(_TAIL)]
             key = payload.translate(None, _DIGITS)
             if key not in self._seen:
                 if len(key) < 4096 and len(self._seen) < _MAX_SEEN:
@@ -82,6 +88,13 @@ class StreamSecrets:
         for kind in dict.fromkeys(match.kind for match in find_secrets(payload.decode("utf-8", "replace"))):
             place, task_id = Place(block, index), block.heads[index].task_id
             self._notes.add("secret", f"what looks like a credential ({kind})", place, task_id=task_id)
+
+
+def _empty_ending(line: bytes) -> bytes:
+    """How a line with an empty payload ends, learned from the first line; bytes that no line has where it differs."""
+    start = line.rfind(_TAIL)
+    spaced = b'"payload": ' in line
+    return (b'"payload": {}, ' if spaced else b'"payload":{},') + line[start:] if start > 0 else b"\0"
 
 
 def note_secrets(notes: Notes, text: str, *, file: str, offset: int = 0, line: int = 1) -> None:
