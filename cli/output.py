@@ -71,6 +71,11 @@ def plain(value: Any) -> Any:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
     """A table on stdout: as wide as the terminal, or unbounded and plain when piped."""
+    console().print(build_table(columns, rows, right=right))
+
+
+def build_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> Any:
+    """A table to print, or to put on a live page; its cells are cleaned."""
     from rich import box
     from rich.table import Table
 
@@ -79,7 +84,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    console().print(table)
+    return table
+
+
+def stack(parts: Iterable[Any]) -> Any:
+    """Lines (cleaned by whoever made them) and tables, one below the other, as one thing to print or to show live."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(*(Text(part, overflow="fold") if isinstance(part, str) else part for part in parts))
+
+
+def live_page() -> Any:
+    """A page on the terminal that is drawn anew by `update(what, refresh=True)`; cut where the terminal ends."""
+    from rich.live import Live
+
+    return Live(console=console(), auto_refresh=False, vertical_overflow="crop", transient=False)
 
 
 def _cell(value: Any) -> Any:

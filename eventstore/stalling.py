@@ -17,11 +17,15 @@ def stall_of(rows: timeline.State, marks: landmarks.State, now: float) -> Life |
     if marks.ended is not None or marks.last_timestamp is None:
         return None
     still = now - marks.last_timestamp
-    limit = max(STILL_SECONDS, STILL_FACTOR * marks.longest_gap_seconds)
     evidence = [f"no event for {still:.0f} s; the longest silence before was {marks.longest_gap_seconds:.0f} s"]
     flights = in_flight(rows, now, ended=False)
     stuck = stuck_phases(rows, flights)
     count = sum(len(tasks) for tasks in stuck.values())
     if flights and count == len(flights):
         return Life("stalled", [*evidence, f"all {count} tasks in flight hang in {', '.join(stuck)}"])
-    return Life("stalled", evidence) if still > limit else None
+    return Life("stalled", evidence) if is_still(still, marks.longest_gap_seconds) else None
+
+
+def is_still(silent_seconds: float, longest_gap_seconds: float) -> bool:
+    """Whether a silence is far beyond all silences before it: five minutes, and ten times as long."""
+    return silent_seconds > max(STILL_SECONDS, STILL_FACTOR * longest_gap_seconds)

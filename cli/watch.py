@@ -1,0 +1,156 @@
+"""`compass-es watch PATH`: a board of one run or many, live."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eventstore.rundir import is_run_dir
+from eventstore.watching import Watch
+
+from . import output
+from .runs import moment_text
+
+SHOWN_RUNS, SHOWN_PHASES = 20, 8
+
+
+@click.command(name="watch")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--once", is_flag=True, help="Show the board once and leave.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, metavar="SECONDS", show_default=True,
+              help="Draw at most so often.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="JSON lines: one a run, each time that it changed.")
+def command(path: Path, once: bool, interval: float, as_json: bool) -> int:
+    """Watch the run at PATH, or all runs below it: progress, phases, slots, idle tasks, recent problems.
+
+    It ends by itself when PATH is a run that is over; Ctrl-C ends it otherwise. Without a terminal it prints a line a
+    run when something changed. Rates and the expected end come from the run's own recent pace.
+    """
+    watch = Watch(path, lambda place, words: output.say(f"{output.clean(place)}: {output.clean(words)}"))
+    try:
+        watch.look()
+        if not watch.runs:
+            output.say(f"{output.clean(path)}: no run directory at or below it")
+        if once or as_json or not sys.stdout.isatty():
+            _print_lines(watch, once, interval, as_json, single=is_run_dir(path))
+        else:
+            _draw(watch, interval, single=is_run_dir(path))
+    finally:
+        watch.close()
+    return output.OK
+
+
+def _print_lines(watch: Watch, once: bool, interval: float, as_json: bool, *, single: bool) -> None:
+    """JSON lines, boards (once), or a line for each run that changed."""
+    said: dict[str, tuple[Any, ...]] = {}
+    while True:
+        for page in watch.pages():
+            state = (page["events"], page["status"], page["life"] and page["life"].name)
+            if said.get(page["run_key"]) != state:
+                said[page["run_key"]] = state
+                _print_page(page, once, as_json)
+        if once or (single and watch.over):
+            return
+        watch.wait(interval)
+        watch.look()
+
+
+def _print_page(page: dict[str, Any], once: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(output.plain(page)))
+    elif once:
+        output.console().print(output.stack(_board(page)))
+    else:
+        click.echo(_line(page))
+
+
+def _draw(watch: Watch, interval: float, *, single: bool) -> None:
+    with output.live_page() as page:
+        while True:
+            page.update(output.stack(_boards(list(watch.pages()))), refresh=True)
+            if single and watch.over:
+                return
+            watch.wait(interval)
+            # A busy stream wakes at once and often: the rest of the interval is slept, whatever comes.
+            _sleep(interval)
+            watch.look()
+
+
+def _sleep(seconds: float) -> None:
+    import time
+
+    time.sleep(min(seconds, 0.5))
+
+
+def _boards(pages: list[dict[str, Any]]) -> Iterator[Any]:
+    if len(pages) == 1:
+        yield from _board(pages[0])
+        return
+    rows = [_cells(page) for page in pages]
+    yield output.build_table(_COLUMNS, rows[:SHOWN_RUNS], right=("tasks", "failed", "errors", "retries"))
+    if len(rows) > SHOWN_RUNS:
+        yield f"… and {len(rows) - SHOWN_RUNS} more"
+
+
+_COLUMNS = ("run", "status", "life", "tasks", "failed", "errors", "retries", "slots", "left", "last event")
+
+
+def _cells(page: dict[str, Any]) -> list[Any]:
+    life = page["life"]
+    return [page["run_key"], page["status"], life.name if life else "",
+            f"{page['finished_tasks']}/{page['total_tasks']}", page["failed_tasks"] or "", page["error_tasks"] or "",
+            page["retries"] or "", _slots(page), _eta(page["eta"]), moment_text(page["updated_at"])]  # fmt: skip
+
+
+def _line(page: dict[str, Any]) -> str:
+    life = page["life"]
+    words = [output.clean(page["run_key"]), output.clean(page["status"]), life.name if life else "",
+             f"{page['finished_tasks']}/{page['total_tasks']} tasks", f"{page['retries']} retries",
+             f"{page['failed_tasks']} failed", f"slots {_slots(page)}", _eta(page["eta"])]  # fmt: skip
+    return "  ".join(word for word in words if word)
+
+
+def _slots(page: dict[str, Any]) -> str:
+    slots = page["slots"]
+    return f"{slots['used']}/{slots['of']}" if slots["of"] is not None else str(slots["used"])
+
+
+def _eta(finishes: Any) -> str:
+    if finishes is None:
+        return ""
+    low, high = output.duration(finishes.low_seconds), output.duration(finishes.high_seconds)
+    return f"about {output.duration(finishes.seconds)} ({low} to {high})"
+
+
+def _board(page: dict[str, Any]) -> Iterator[Any]:
+    """One run's board: lines and tables."""
+    clean, life = output.clean, page["life"]
+    yield f"{clean(page['run_id'] or page['run_key'])}  {clean(page['status'])}" + (f" ({life.name})" if life else "")
+    if life and life.name not in ("finished", "live"):
+        yield f"life: {clean('; '.join(life.evidence), 300)}"
+    if page["problem"]:
+        yield f"problem: {clean(page['problem'], 300)}"
+    if page["error"]:
+        yield f"error: {clean(page['error'], 300)}"
+    names = ("running", "pending", "failed", "error", "warning")
+    rest = "".join(f", {page[f'{name}_tasks']} {name}" for name in names if page[f"{name}_tasks"])
+    yield f"tasks: {page['finished_tasks']} of {page['total_tasks']} finished{rest}"
+    left = _eta(page["eta"])
+    yield f"slots used: {_slots(page)} · retries: {page['retries']}" + (f" · left: {left}" if left else "")
+    phases = page["phases"][:SHOWN_PHASES]
+    if phases:
+        rows = [(clean(p["phase"], 40), p["running"] or "", p["stays"], output.duration(p["median_seconds"]),
+                 output.duration(p["longest_seconds"])) for p in phases]  # fmt: skip
+        yield output.build_table(("phase", "now", "stays", "median", "longest"), rows, right=_NUMBERS)
+    if page["idle"]:
+        rows = [(clean(t["task_id"], 40), clean(t["phase"], 40), t["attempt"], output.duration(t["phase_seconds"]),
+                 output.duration(t["siblings_seconds"])) for t in page["idle"]]  # fmt: skip
+        yield output.build_table(("longest in phase", "phase", "attempt", "for", "siblings"), rows, right=_NUMBERS)
+    for problem in page["problems"]:
+        yield f"{moment_text(problem.timestamp)} {clean(problem.task_id or '', 60)} {clean(problem.text, 200)}"
+
+
+_NUMBERS = ("now", "stays", "median", "longest", "attempt", "for", "siblings")

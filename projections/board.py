@@ -1,0 +1,235 @@
+"""The board of a run that is being watched: who is in which phase since when, how long phases take, and when it ends.
+
+A fold of its own, because a board must not grow with the stream: of what is over it keeps counts, totals and the last
+few hundred lengths of each phase.
+"""
+
+from statistics import median
+
+from msgspec import Struct
+
+from eventstore import codec
+from eventstore.events import Json
+from eventstore.records import Block, Recorded
+
+from .fold import Base, block_of
+from .timeline import Fact, as_float, read_facts, safe_text
+
+RING = 256
+MAX_PROBLEMS = 20
+MIN_FINISHES = 5
+_CHUNKS = 4
+
+
+class Seat(Struct, gc=False):
+    """A task in flight."""
+
+    started_at: float
+    phase: str = "running"
+    since: float = 0.0
+    attempt: int | None = None
+    retries: int = 0
+
+
+class Stays(Struct):
+    """Finished stays in one phase; `recent` holds the last lengths."""
+
+    count: int = 0
+    total_seconds: float = 0.0
+    longest_seconds: float = 0.0
+    recent: list[float] = []
+
+
+class Problem(Struct, frozen=True, gc=False):
+    """Something that went wrong lately."""
+
+    timestamp: float
+    task_id: str | None
+    text: str
+
+
+class Finishes(Struct, frozen=True):
+    """When the run may end, in seconds from now: a range, and the middle of it. None where nothing can be said."""
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+
+
+class State(Struct):
+    """`finished_at` and `lengths` are rings of the last finished tasks."""
+
+    seats: dict[str, Seat] = {}
+    stays: dict[str, Stays] = {}
+    finished_at: list[float] = []
+    lengths: list[float] = []
+    finished: int = 0
+    retries: int = 0
+    problems: list[Problem] = []
+    last_timestamp: float | None = None
+    longest_gap_seconds: float = 0.0
+    ended: bool = False
+
+
+def initial(base: Base) -> State:
+    """Nothing has happened; stored files add nothing."""
+    return State()
+
+
+def apply(state: State, record: Recorded, /) -> State:
+    """Fold one record."""
+    return apply_block(state, block_of(record))
+
+
+def apply_block(state: State, block: Block, /) -> State:
+    """Fold a batch of records."""
+    for fact in read_facts(block):
+        _apply(state, fact)
+    return state
+
+
+def render(state: State, /) -> bytes:
+    """The board as JSON."""
+    return codec.dump_pretty({"phases": phases(state), "retries": state.retries}, sort_keys=False)
+
+
+def _apply(state: State, fact: Fact) -> None:
+    now = fact.timestamp
+    if state.last_timestamp is not None and now - state.last_timestamp > state.longest_gap_seconds:
+        state.longest_gap_seconds = now - state.last_timestamp
+    state.last_timestamp = now
+    match fact.event:
+        case "phase_changed" if fact.task_id:
+            _enter(state, fact)
+        case "task_started" if fact.task_id:
+            state.seats[fact.task_id] = Seat(now, since=now)
+        case "task_finished" if fact.task_id:
+            _leave(state, fact)
+        case "attempt_retry":
+            _retry(state, fact)
+        case "run_finished":
+            state.ended = True
+            state.seats.clear()
+            if fact.status not in (None, "completed"):
+                _note(state, fact, f"run {fact.status}: {safe_text(_payload(fact).get('error')) or ''}")
+
+
+def _enter(state: State, fact: Fact) -> None:
+    task_id = fact.task_id or ""
+    seat = state.seats.get(task_id)
+    if seat is None:
+        seat = state.seats[task_id] = Seat(fact.timestamp, since=fact.timestamp)
+    if seat.phase != (fact.phase or "running") or seat.attempt != fact.attempt:
+        _end_stay(state, seat, fact.timestamp)
+        seat.phase, seat.since, seat.attempt = fact.phase or "running", fact.timestamp, fact.attempt
+    if len(fact.payload) > 2 and (error := _payload(fact).get("error")):
+        _note(state, fact, f"{seat.phase}: {safe_text(error)}")
+
+
+def _end_stay(state: State, seat: Seat, now: float) -> None:
+    if seat.phase == "running":
+        return
+    stays = state.stays.get(seat.phase)
+    if stays is None:
+        stays = state.stays[seat.phase] = Stays()
+    seconds = now - seat.since
+    stays.count += 1
+    stays.total_seconds += seconds
+    stays.longest_seconds = max(stays.longest_seconds, seconds)
+    _push(stays.recent, seconds)
+
+
+def _leave(state: State, fact: Fact) -> None:
+    seat = state.seats.pop(fact.task_id or "", None)
+    state.finished += 1
+    _push(state.finished_at, fact.timestamp)
+    if seat is not None:
+        _end_stay(state, seat, fact.timestamp)
+        _push(state.lengths, fact.timestamp - seat.started_at)
+    severity = safe_text(_payload(fact).get("severity"))
+    if severity in ("fatal", "error") or fact.status == "failed":
+        _note(state, fact, f"finished: {fact.status}, {severity or 'no severity'}")
+
+
+def _retry(state: State, fact: Fact) -> None:
+    state.retries += 1
+    seat = state.seats.get(fact.task_id or "")
+    if seat is not None:
+        seat.retries += 1
+    payload = _payload(fact)
+    _note(state, fact, f"retry in {safe_text(payload.get('stage'))} for {safe_text(payload.get('matched_pattern'))}")
+
+
+def _note(state: State, fact: Fact, text: str) -> None:
+    state.problems.append(Problem(fact.timestamp, fact.task_id, text[:500]))
+    if len(state.problems) > MAX_PROBLEMS:
+        del state.problems[0]
+
+
+def _push(ring: list[float], value: float) -> None:
+    ring.append(value)
+    if len(ring) > 2 * RING:
+        del ring[:RING]
+
+
+def _payload(fact: Fact) -> Json:
+    from eventstore.errors import MalformedLineError
+
+    try:
+        return codec.parse_object(bytes(fact.payload))
+    except MalformedLineError:
+        return {}
+
+
+# -- what a board shows
+
+
+def phases(state: State) -> list[Json]:
+    """For each phase who is in it now, and how long finished stays took; the one with most time first."""
+    inside: dict[str, int] = {}
+    for seat in state.seats.values():
+        inside[seat.phase] = inside.get(seat.phase, 0) + 1
+    found = []
+    for phase in dict.fromkeys([*state.stays, *inside]):
+        stays = state.stays.get(phase, Stays())
+        found.append({
+            "phase": phase,
+            "running": inside.get(phase, 0),
+            "stays": stays.count,
+            "total_seconds": stays.total_seconds,
+            "median_seconds": median(stays.recent) if stays.recent else None,
+            "longest_seconds": stays.longest_seconds,
+        })  # fmt: skip
+    return sorted(found, key=lambda row: -as_float(row["total_seconds"]))
+
+
+def idle(state: State, now: float, limit: int) -> list[Json]:
+    """The tasks that have been longest in their phase, against the median of finished stays there."""
+    longest = sorted(state.seats.items(), key=lambda item: item[1].since)[:limit]
+    medians = {name: median(stays.recent) for name, stays in state.stays.items() if stays.recent}
+    return [
+        {"task_id": task_id, "phase": seat.phase, "attempt": seat.attempt, "seconds": now - seat.started_at,
+         "phase_seconds": now - seat.since, "siblings_seconds": medians.get(seat.phase), "retries": seat.retries}
+        for task_id, seat in longest
+    ]  # fmt: skip
+
+
+def eta(state: State, left: int, now: float) -> Finishes | None:
+    """When `left` more tasks may be finished, from the run's own pace lately.
+
+    The middle is the pace over the last finishes; the range is that of its slowest and fastest quarter. None with
+    fewer than five finishes, at the end, and where the pace can't be told (a clock that stepped back).
+    """
+    times = state.finished_at[-RING:]
+    if state.ended or left <= 0 or len(times) < MIN_FINISHES or times[-1] <= times[0]:
+        return None
+    pace = (times[-1] - times[0]) / (len(times) - 1)
+    size = max(2, len(times) // _CHUNKS)
+    chunks = [times[at : at + size + 1] for at in range(0, len(times) - size, size)]
+    paces = [(part[-1] - part[0]) / (len(part) - 1) for part in chunks if part[-1] > part[0]] or [pace]
+    passed = max(0.0, now - times[-1])
+
+    def rest(seconds: float) -> float:
+        return max(0.0, left * seconds - passed)
+
+    return Finishes(rest(pace), rest(min(pace, *paces)), rest(max(pace, *paces)))
