@@ -1,9 +1,9 @@
 """Evaluation checkpoints: `checkpoint.json` beside an attempt's result (container v1, evaluation v4; v3 is readable).
 
     found = read_checkpoint(path)              # tolerant: problems in words; snapshots are not parsed
-    validate_checkpoint(run_dir, task_id, 1)   # strict: identity, completed agent, files and checksums
-    save_evaluation(run_dir, path, evaluation)  # checked, redacted, atomic, at most 32 MiB
-    materialise_checkpoint(source_run, target_store, task_id, 1)
+    validate_checkpoint(run_dir, path, "t", 1) # strict: identity, completed agent, files and checksums
+    save_evaluation(run_dir, path, members)    # checked, redacted, atomic, at most 32 MiB
+    materialise_checkpoint(source_run, path, target_run, target_path, "t", 1)
 
 Sections (`evaluation`, `scheduler`, `artifact_transfer`) are replaced one at a time and the others stay byte for byte.
 """
@@ -13,189 +13,55 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw
 
 from . import artifacts
-from .codec import dump_compact, dump_pretty, parse_object
-from .errors import DamagedError, InputError, MalformedLineError, OutputError, RefusedError, UsageError
+from .checkpoint_reading import (
+    EVALUATION_SCHEMA,
+    MAX_BYTES,
+    OLDER_EVALUATION_SCHEMA,
+    SCHEDULER_MEMBERS,
+    Checkpoint,
+    Evaluation,
+    Scheduler,
+    evaluation_of,
+    read_checkpoint,
+    read_sections,
+)
+from .codec import dump_compact, dump_pretty
+from .errors import DamagedError, OutputError, RefusedError, UsageError
 from .events import Json
 from .filesystem import REAL, FileSystem
 from .fingerprints import ArtifactLimits, Budget, fingerprint
-from .json_files import pick_members, read_bytes
 from .redact import redact_keys
 from .results import parse_issues
 from .snapshots import replace_file
 from .stored_request import section
 from .task_names import ARTIFACTS_NAME, CHECKPOINT_FILE, CHECKPOINT_SCHEMA, attempt_directory_name
 
-EVALUATION_SCHEMA = "agentcompass.evaluation_checkpoint.v4"
-OLDER_EVALUATION_SCHEMA = "agentcompass.evaluation_checkpoint.v3"
+__all__ = [
+    "EVALUATION_SCHEMA",
+    "MAX_BYTES",
+    "OLDER_EVALUATION_SCHEMA",
+    "Checkpoint",
+    "Evaluation",
+    "Scheduler",
+    "check_evaluation",
+    "driver_inputs",
+    "materialise_checkpoint",
+    "read_checkpoint",
+    "save_evaluation",
+    "save_scheduler",
+    "transfer_journal",
+    "update_section",
+    "validate_checkpoint",
+]
+
 SCHEDULER_SCHEMA = "agentcompass.logical_attempt.v2"
 MODES = ("fresh", "reuse", "none")
 RESUMABLE_MODES = ("fresh", "none")
-MAX_BYTES = 32 * 1024 * 1024
 SECTIONS = ("evaluation", "scheduler", "artifact_transfer")
-_SCHEDULER_MEMBERS = ("task_id", "attempt_index", "status", "stop_requested", "retries", "error")
 _LOCKS = [threading.Lock() for _ in range(64)]
-
-
-class Evaluation(Struct, frozen=True, kw_only=True):
-    """What is needed to score an attempt again without its agent. `run_result` and `prepared_task` stay bytes until
-    asked for: both are absent in the older schema (`is_older`)."""
-
-    schema_version: Any = None
-    task_id: Any = None
-    category: Any = None
-    attempt: Any = None
-    source_run_id: Any = None
-    source_evaluation_mode: Any = None
-    run_completed: Any = None
-    artifacts: Any = None
-    network_policy: Any = None
-    driver_inputs: Any = None
-    run_result: Raw | UnsetType = UNSET
-    prepared_task: Raw | UnsetType = UNSET
-
-    @property
-    def is_older(self) -> bool:
-        return bool(self.schema_version == OLDER_EVALUATION_SCHEMA)
-
-    def snapshot(self, name: str) -> Json | None:
-        """`run_result` or `prepared_task` as an object, parsed now; None where it is absent or no object."""
-        raw = getattr(self, name)
-        return None if raw is UNSET else _object(raw)
-
-    def part(self, name: str, *members: str) -> Json | None:
-        """As `snapshot`, but only the named members are built: a trajectory is passed over."""
-        raw = getattr(self, name)
-        try:
-            return None if raw is UNSET else pick_members(bytes(raw), members)
-        except MalformedLineError:
-            return None
-
-
-class Scheduler(Struct, frozen=True, kw_only=True):
-    """The terminal state of a logical attempt, kept until the task's result is durable.
-
-    `has_value`: there is a result (in `result.json`, or inline). `older`: its failure may not be classified.
-    """
-
-    task_id: str
-    attempt: int
-    status: str
-    stop_requested: bool
-    retries: int
-    error: str
-    has_value: bool
-    older: bool
-
-
-class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A checkpoint file as it stands. `problem` is about the file, `problems` about single sections (by name)."""
-
-    path: Path
-    exists: bool = True
-    problem: str | None = None
-    problems: dict[str, str] = {}
-    evaluation: Evaluation | None = None
-    scheduler: Scheduler | None = None
-    artifact_transfer: Json | None = None
-
-
-def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in a file; whatever is wrong becomes words. No artifact is looked at."""
-    try:
-        sections = _sections(path)
-    except FileNotFoundError:
-        return Checkpoint(path=path, exists=False)
-    except (InputError, DamagedError) as error:
-        return Checkpoint(path=path, problem=error.message.removeprefix(f"{path}: "))
-    problems: dict[str, str] = {}
-    transfer = sections.get("artifact_transfer")
-    return Checkpoint(
-        path=path,
-        evaluation=_evaluation(sections.get("evaluation"), problems),
-        scheduler=_scheduler(sections.get("scheduler"), problems),
-        artifact_transfer=None if transfer is None else _object(transfer),
-        problems=problems,
-    )
-
-
-def _sections(path: Path) -> dict[str, Raw]:
-    """The members of the container, unparsed. Raises FileNotFoundError, InputError, DamagedError."""
-    content = read_bytes(path, MAX_BYTES)
-    try:
-        sections = msgspec.json.decode(content, type=dict[str, Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        try:
-            parsed = parse_object(content)
-        except MalformedLineError as error:
-            raise DamagedError(f"{path}: is {error}".replace("of the line", "of the file"), path) from None
-        sections = {name: Raw(dump_compact(value)) for name, value in parsed.items()}
-    schema = _value(sections.get("schema_version"))
-    if schema != CHECKPOINT_SCHEMA:
-        raise DamagedError(f"{path}: has schema {schema!r:.80}, and {CHECKPOINT_SCHEMA} is read here", path)
-    return sections
-
-
-def _value(raw: Raw | None) -> Any:
-    return None if raw is None else msgspec.json.decode(raw)
-
-
-def _object(raw: Raw) -> Json | None:
-    try:
-        return parse_object(bytes(raw))
-    except MalformedLineError:
-        return None
-
-
-def _evaluation(raw: Raw | None, problems: dict[str, str]) -> Evaluation | None:
-    if raw is None:
-        return None
-    try:
-        found = msgspec.json.decode(raw, type=Evaluation)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        members = _object(raw)
-        if members is None:
-            problems["evaluation"] = "is no object"
-            return None
-        found = _from_members(members)
-    if found.schema_version not in (EVALUATION_SCHEMA, OLDER_EVALUATION_SCHEMA):
-        problems["evaluation"] = f"has schema {found.schema_version!r:.80}"
-        return None
-    return found
-
-
-def _from_members(members: Json) -> Evaluation:
-    fields = {name: members[name] for name in Evaluation.__struct_fields__ if name in members}
-    for name in ("run_result", "prepared_task"):
-        if name in fields:
-            fields[name] = Raw(dump_compact(fields[name]))
-    return Evaluation(**fields)
-
-
-def _scheduler(raw: Raw | None, problems: dict[str, str]) -> Scheduler | None:
-    members = None if raw is None else _object(raw)
-    if members is None:
-        if raw is not None and bytes(raw).strip() != b"null":
-            problems["scheduler"] = "is no object"
-        return None
-    values = [members.get(name) for name in _SCHEDULER_MEMBERS]
-    task_id, attempt, status, stop_requested, retries, error = values
-    kinds = (str, int, str, bool, int, str)
-    if not all(type(value) is kind for value, kind in zip(values, kinds, strict=True)):
-        problems["scheduler"] = "lacks what a terminal attempt has"
-        return None
-    return Scheduler(
-        task_id=task_id,  # type: ignore[arg-type]
-        attempt=attempt,  # type: ignore[arg-type]
-        status=status,  # type: ignore[arg-type]
-        stop_requested=stop_requested,  # type: ignore[arg-type]
-        retries=retries,  # type: ignore[arg-type]
-        error=error,  # type: ignore[arg-type]
-        has_value=members.get("result_path") is not None or members.get("value") is not None,
-        older=members.get("schema_version") is None,
-    )
 
 
 # --- checking
@@ -244,19 +110,33 @@ def driver_inputs(evaluation: Evaluation, budget: Budget) -> Json:
         return {}
     inputs = section(prepared, "input")
     found: Json = {}
-    for item in [*(inputs.get("files") or []), *(inputs.get("media") or [])]:
+    for item in _input_items(inputs):
         if item.get("url") and not item.get("data") and not item.get("path"):
             raise RefusedError("an input is only an address: it was not captured and may change")
         if item.get("path"):
-            path = Path(item["path"])
-            if not path.is_absolute():
-                path = Path(inputs.get("workspace") or ".") / path
-                if not path.is_absolute():
-                    raise RefusedError(f"input {item['path']!r:.200} has no absolute workspace")
+            path = _input_path(item["path"], inputs.get("workspace"))
             details = fingerprint(path, budget)
             budget.spend(path, entries=details.file_count, size=details.size_bytes)
             found[str(path)] = msgspec.structs.asdict(details)
     return found
+
+
+def _input_items(inputs: Json) -> list[Json]:
+    lists = [inputs.get(name) or [] for name in ("files", "media")]
+    if not all(isinstance(items, list) and all(isinstance(item, dict) for item in items) for items in lists):
+        raise DamagedError("the prepared task's inputs are no lists of objects")
+    return [item for items in lists for item in items]
+
+
+def _input_path(value: Any, workspace: Any) -> Path:
+    if not isinstance(value, str) or "\0" in value or not value.isprintable():
+        raise RefusedError(f"input {value!r:.200} is no path")
+    path = Path(value)
+    if not path.is_absolute():
+        path = Path(workspace if isinstance(workspace, str) else ".") / path
+        if not path.is_absolute():
+            raise RefusedError(f"input {value!r:.200} has no absolute workspace")
+    return path
 
 
 def validate_checkpoint(
@@ -308,7 +188,7 @@ def update_section(
         raise UsageError(f"{name!r:.80} is no section of a checkpoint")
     with _LOCKS[hash(str(path)) % len(_LOCKS)]:
         try:
-            sections = _sections(path)
+            sections = read_sections(path)
         except FileNotFoundError:
             sections = {"schema_version": Raw(dump_compact(CHECKPOINT_SCHEMA))}
         if value is None:
@@ -349,7 +229,7 @@ def save_evaluation(
     """
     values = {"run_completed": True, "network_policy": {}, **members, "schema_version": EVALUATION_SCHEMA}
     values.pop("category", None)
-    found = _from_members({**values, "driver_inputs": {}})
+    found = evaluation_of({**values, "driver_inputs": {}})
     inputs = driver_inputs(found, Budget(limits or ArtifactLimits()))
     check_evaluation(found)
     if found.is_older or found.attempt != _attempt_of(path):
@@ -360,7 +240,7 @@ def save_evaluation(
     values["driver_inputs"] = inputs
     ordered = {name: values[name] for name in _ORDER if name in values}
     update_section(path, "evaluation", ordered, durable=durable, files=files)
-    return _from_members(ordered)
+    return evaluation_of(ordered)
 
 
 _ORDER = (
@@ -397,7 +277,7 @@ def save_scheduler(path: Path, task_id: str, attempt: int, *, status: str, retri
     from .redact import redact_text
 
     values = (task_id, attempt, status, stop_requested, retries, redact_text(error))
-    members: Json = {"schema_version": SCHEDULER_SCHEMA, **dict(zip(_SCHEDULER_MEMBERS, values, strict=True))}
+    members: Json = {"schema_version": SCHEDULER_SCHEMA, **dict(zip(SCHEDULER_MEMBERS, values, strict=True))}
     members |= {"result_path": "result.json"} if has_result else {"value": None}
     update_section(path, "scheduler", members, durable=durable)
 

@@ -24,7 +24,7 @@ def inside(root: Path, value: object, what: str = "path") -> Path:
     path = root
     for part in relative_path(value, what).parts:
         path = path / part
-        if path.is_symlink():
+        if os.path.islink(path):
             raise RefusedError(f"{path}: is a symbolic link, and {what} must not lead through one", path)
     return path
 
