@@ -38,7 +38,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 def everything(root: Path, choice: CatalogChoice) -> dict[str, list[str]]:
     """All rows of all views, but for the life of runs, which depends on the clock."""
     connection = open_history([root], catalog=choice)
-    left_out = {"runs": " EXCLUDE (life, life_evidence)", "phases": " EXCLUDE (ended_by)", "attempts": " EXCLUDE (ended_by)"}
+    left_out = {"runs": " EXCLUDE (life, life_evidence)"}
+    left_out |= dict.fromkeys(("phases", "attempts"), " EXCLUDE (ended_by)")
     try:
         return {
             view: sorted(map(repr, connection.execute(f"SELECT *{left_out.get(view, '')} FROM {view}").fetchall()))
@@ -89,7 +90,9 @@ def test_only_what_was_appended_is_read(tmp_path: Path) -> None:
     assert (done.read, done.bytes_read) == (0, 0)
 
 
-@pytest.mark.parametrize("what", ["truncated", "rewritten", "same size", "removed", "moved", "replaced", "damaged", "new"])
+@pytest.mark.parametrize(
+    "what", ["truncated", "rewritten", "same size", "removed", "moved", "replaced", "damaged", "new"]
+)
 def test_a_stream_that_did_anything_but_grow_is_read_anew(tmp_path: Path, what: str) -> None:
     """Also where size and name are the same: times and bytes tell."""
     half = STREAM[: STREAM.index(b"\n", 60_000) + 1]
@@ -207,7 +210,8 @@ def counts(root: Path) -> tuple[int, int, int]:
     """Events: how many, how many different, one more than the last number."""
     connection = open_history([root], catalog=CatalogChoice())
     try:
-        found = connection.execute("SELECT count(*), count(DISTINCT seq), coalesce(max(seq), -1) + 1 FROM events").fetchone()
+        sql = "SELECT count(*), count(DISTINCT seq), coalesce(max(seq), -1) + 1 FROM events"
+        found = connection.execute(sql).fetchone()
         return tuple(found)  # type: ignore[return-value]
     finally:
         connection.close()
