@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def _print_lines(watch: Watch, once: bool, interval: float, as_json: bool, *, si
                 _print_page(page, once, as_json)
         if once or (single and watch.over):
             return
-        watch.wait(interval)
+        _wait(watch, interval)
         watch.look()
 
 
@@ -73,16 +74,14 @@ def _draw(watch: Watch, interval: float, *, single: bool) -> None:
             page.update(output.stack(_boards(list(watch.pages()))), refresh=True)
             if single and watch.over:
                 return
-            watch.wait(interval)
-            # A busy stream wakes at once and often: the rest of the interval is slept, whatever comes.
-            _sleep(interval)
+            _wait(watch, interval)
             watch.look()
 
 
-def _sleep(seconds: float) -> None:
-    import time
-
-    time.sleep(min(seconds, 0.5))
+def _wait(watch: Watch, interval: float) -> None:
+    """Until something changes; a busy stream wakes at once and always, so half the interval passes whatever comes."""
+    time.sleep(interval / 2)
+    watch.wait(interval / 2)
 
 
 def _boards(pages: list[dict[str, Any]]) -> Iterator[Any]:

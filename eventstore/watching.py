@@ -90,7 +90,7 @@ class Watched:
             "events": events,
             "retries": self.board.retries,
             "eta": board.eta(self.board, left, now) if writing else None,
-            "slots": {"used": len(self.board.seats), "of": _slots(info)},
+            "slots": {"used": board.slots(self.board), "of": _slots(info)},
             "phases": board.phases(self.board),
             "idle": board.idle(self.board, moment, SHOWN_IDLE),
             "problems": list(self.board.problems[-SHOWN_IDLE:]),

@@ -4,11 +4,13 @@ A fold of its own, because a board must not grow with the stream: of what is ove
 few hundred lengths of each phase.
 """
 
+from heapq import nsmallest
 from statistics import median
 
 from msgspec import Struct
 
 from eventstore import codec
+from eventstore.errors import MalformedLineError
 from eventstore.events import Json
 from eventstore.records import Block, Recorded
 
@@ -21,13 +23,18 @@ MIN_FINISHES = 5
 _CHUNKS = 4
 
 
-class Seat(Struct, gc=False):
-    """A task in flight."""
+class Stay(Struct, gc=False):
+    """An attempt in a phase since a moment."""
+
+    phase: str
+    since: float
+
+
+class Seat(Struct):
+    """A task in flight, and where each of its attempts is; before the first phase there is none."""
 
     started_at: float
-    phase: str = "running"
-    since: float = 0.0
-    attempt: int | None = None
+    attempts: dict[int | None, Stay] = {}
     retries: int = 0
 
 
@@ -102,9 +109,11 @@ def _apply(state: State, fact: Fact) -> None:
         case "phase_changed" if fact.task_id:
             _enter(state, fact)
         case "task_started" if fact.task_id:
-            state.seats[fact.task_id] = Seat(now, since=now)
+            state.seats[fact.task_id] = Seat(now)
         case "task_finished" if fact.task_id:
             _leave(state, fact)
+        case "attempt_finished" if fact.task_id in state.seats:
+            _end_stay(state, state.seats[fact.task_id].attempts.pop(fact.attempt, None), now)
         case "attempt_retry":
             _retry(state, fact)
         case "run_finished":
@@ -118,21 +127,22 @@ def _enter(state: State, fact: Fact) -> None:
     task_id = fact.task_id or ""
     seat = state.seats.get(task_id)
     if seat is None:
-        seat = state.seats[task_id] = Seat(fact.timestamp, since=fact.timestamp)
-    if seat.phase != (fact.phase or "running") or seat.attempt != fact.attempt:
-        _end_stay(state, seat, fact.timestamp)
-        seat.phase, seat.since, seat.attempt = fact.phase or "running", fact.timestamp, fact.attempt
+        seat = state.seats[task_id] = Seat(fact.timestamp)
+    phase, stay = fact.phase or "running", seat.attempts.get(fact.attempt)
+    if stay is None or stay.phase != phase:
+        _end_stay(state, stay, fact.timestamp)
+        seat.attempts[fact.attempt] = Stay(phase, fact.timestamp)
     if len(fact.payload) > 2 and (error := _payload(fact).get("error")):
-        _note(state, fact, f"{seat.phase}: {safe_text(error)}")
+        _note(state, fact, f"{phase}: {safe_text(error)}")
 
 
-def _end_stay(state: State, seat: Seat, now: float) -> None:
-    if seat.phase == "running":
+def _end_stay(state: State, stay: Stay | None, now: float) -> None:
+    if stay is None:
         return
-    stays = state.stays.get(seat.phase)
+    stays = state.stays.get(stay.phase)
     if stays is None:
-        stays = state.stays[seat.phase] = Stays()
-    seconds = now - seat.since
+        stays = state.stays[stay.phase] = Stays()
+    seconds = now - stay.since
     stays.count += 1
     stays.total_seconds += seconds
     stays.longest_seconds = max(stays.longest_seconds, seconds)
@@ -144,7 +154,8 @@ def _leave(state: State, fact: Fact) -> None:
     state.finished += 1
     _push(state.finished_at, fact.timestamp)
     if seat is not None:
-        _end_stay(state, seat, fact.timestamp)
+        for stay in seat.attempts.values():
+            _end_stay(state, stay, fact.timestamp)
         _push(state.lengths, fact.timestamp - seat.started_at)
     severity = safe_text(_payload(fact).get("severity"))
     if severity in ("fatal", "error") or fact.status == "failed":
@@ -173,8 +184,6 @@ def _push(ring: list[float], value: float) -> None:
 
 
 def _payload(fact: Fact) -> Json:
-    from eventstore.errors import MalformedLineError
-
     try:
         return codec.parse_object(bytes(fact.payload))
     except MalformedLineError:
@@ -188,7 +197,8 @@ def phases(state: State) -> list[Json]:
     """For each phase who is in it now, and how long finished stays took; the one with most time first."""
     inside: dict[str, int] = {}
     for seat in state.seats.values():
-        inside[seat.phase] = inside.get(seat.phase, 0) + 1
+        for stay in seat.attempts.values():
+            inside[stay.phase] = inside.get(stay.phase, 0) + 1
     found = []
     for phase in dict.fromkeys([*state.stays, *inside]):
         stays = state.stays.get(phase, Stays())
@@ -204,14 +214,24 @@ def phases(state: State) -> list[Json]:
 
 
 def idle(state: State, now: float, limit: int) -> list[Json]:
-    """The tasks that have been longest in their phase, against the median of finished stays there."""
-    longest = sorted(state.seats.items(), key=lambda item: item[1].since)[:limit]
+    """The attempts that have been longest in their phase, against the median of finished stays there."""
+    inside = ((stay.since, task_id, attempt) for task_id, seat in state.seats.items()
+              for attempt, stay in seat.attempts.items())  # fmt: skip
     medians = {name: median(stays.recent) for name, stays in state.stays.items() if stays.recent}
-    return [
-        {"task_id": task_id, "phase": seat.phase, "attempt": seat.attempt, "seconds": now - seat.started_at,
-         "phase_seconds": now - seat.since, "siblings_seconds": medians.get(seat.phase), "retries": seat.retries}
-        for task_id, seat in longest
-    ]  # fmt: skip
+    found = []
+    for since, task_id, attempt in nsmallest(limit, inside, key=lambda item: item[0]):
+        seat = state.seats[task_id]
+        phase = seat.attempts[attempt].phase
+        found.append({
+            "task_id": task_id, "phase": phase, "attempt": attempt, "seconds": now - seat.started_at,
+            "phase_seconds": now - since, "siblings_seconds": medians.get(phase), "retries": seat.retries,
+        })  # fmt: skip
+    return found
+
+
+def slots(state: State) -> int:
+    """How many attempts are running."""
+    return sum(len(seat.attempts) for seat in state.seats.values())
 
 
 def eta(state: State, left: int, now: float) -> Finishes | None:
