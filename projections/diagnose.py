@@ -130,7 +130,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 def diagnose(facts: Facts) -> Diagnosis:
     """Outcome, causes in order, and what was in flight."""
     end = facts.now if facts.now is not None else facts.marks.last_timestamp
-    flights = [] if facts.analysis_only else in_flight(facts.rows, end, ended=facts.status is not None)
+    over = facts.analysis_only or facts.status == "completed"
+    flights = [] if over else in_flight(facts.rows, end, ended=facts.status is not None)
     stuck = stuck_phases(facts.rows, flights)
     outcome, certainty = _outcome(facts)
     signals = [*_end_signals(facts, outcome, flights, stuck), *_stream_signals(facts, outcome), *_issue_signals(facts)]
@@ -312,7 +313,7 @@ def _log_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
         text = f"{note.text}\n{note.exception}"
         code = causes.of_text(text)
         if "Progress sink failed" in note.text:
-            yield _note_signal(note, code or "records_stopped", DECISIVE if outcome == "died" else RECORDS)
+            yield _note_signal(note, code or "records_stopped", DECISIVE if outcome == "died" else ERROR - 1)
             if code is not None:
                 yield _note_signal(note, "records_stopped", RECORDS)
         elif code is None or (note.level == "WARNING" and code not in _OF_THE_HOST):

@@ -1,0 +1,149 @@
+"""Diagnose: the first cause of runs that failed for a known reason, its evidence, and what is honest about it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Command
+from failures import PLANTED, Copy, finish, log, plant
+from recorded import RUNS
+
+from eventstore.diagnosing import diagnose_run
+from projections.causes import BLAMES, CAUSES
+
+FINE = [name for name in RUNS if name not in PLANTED]
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_cause_is_the_first_one_named(name: str, run_dir: Copy, command: Command) -> None:
+    """`causes[0]` names it by code and in words, with evidence that stands where it says; the exit code is 1."""
+    outcome, code, words = PLANTED[name]
+    run = plant(name, run_dir)
+    assert command("diagnose", run, "--json") == 1
+    report = command.document
+    first = report["causes"][0]
+    assert (report["outcome"], first["code"]) == (outcome, code)
+    assert words.lower() in first["message"].lower()
+    assert first["blame"] == CAUSES[code].blame and first["certainty"] in ("certain", "inferred")
+    assert first["evidence"] and report["next_steps"]
+    for cause in report["causes"]:
+        for evidence in cause["evidence"]:
+            check_evidence(run, evidence)
+
+
+def check_evidence(run: Path, evidence: dict[str, object]) -> None:
+    """The file is there, it has the line, and the line is the record with the seq that was given."""
+    path = run / str(evidence["file"])
+    assert path.exists() or "no stream" in str(evidence["text"])
+    if evidence["line"] is None:
+        return
+    line = path.read_bytes().split(b"\n")[int(str(evidence["line"])) - 1]
+    assert line
+    if evidence["seq"] is not None and evidence["task_id"] is not None:
+        assert json.loads(line)["task_id"] == evidence["task_id"]
+
+
+def test_at_least_25_causes_are_planted_and_five_are_unknown() -> None:
+    """The set is as large as promised; unknown is an answer where the records hold no evidence."""
+    codes = [code for _, code, _ in PLANTED.values()]
+    assert len(codes) >= 25 and codes.count("unknown") == 5 and len(set(codes)) >= 25
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_a_run_without_errors_has_no_cause(name: str, run_dir: Copy, command: Command) -> None:
+    """Outcome completed, no cause, exit code 0; warnings and retries that helped are no cause."""
+    assert command("diagnose", run_dir(name), "--json") == 0
+    assert command.document["outcome"] == "completed" and command.document["causes"] == []
+
+
+def test_the_big_run(big_run: Path, command: Command) -> None:
+    """Without details the cause of its errors is inferred from the pattern that its retries matched."""
+    assert command("diagnose", big_run, "--json") == 1
+    first = command.document["causes"][0]
+    assert first["code"] == "model_refused_request" and first["certainty"] == "inferred" and first["tasks"] == 46
+    assert command.document["reuse"]["keeps"] is None
+
+
+def test_every_code_is_documented_and_blames_somebody() -> None:
+    """docs/diagnose.md lists the closed set of codes, each with its blame."""
+    text = (Path(__file__).parent.parent / "docs/diagnose.md").read_text()
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    documented = {row[1].strip(" `"): row[2].strip() for row in rows}
+    assert documented == {code: cause.blame for code, cause in CAUSES.items()}
+    assert {cause.blame for cause in CAUSES.values()} == set(BLAMES)
+
+
+# -- what was in flight, and what is left
+
+
+def test_a_killed_run_tells_what_was_in_flight(run_dir: Copy) -> None:
+    """Six tasks, the oldest first, each with its phase, for how long, and how long siblings took."""
+    report = diagnose_run(run_dir("r_kill_mid"))
+    flights = report["in_flight"]
+    assert [flight["task_id"] for flight in flights] == [f"arith-{n:03d}" for n in range(9, 15)]
+    assert flights[0]["phase"] == "retry_wait" and flights[0]["attempt"] == 2 and flights[0]["phase_seconds"] > 0
+    assert report["results"] | {"states": None} == {
+        "complete": 9, "partial": 6, "missing": 45, "stored": True, "states": None}  # fmt: skip
+    assert report["score"]["usable"] is False and report["certainty"] == "inferred"
+
+
+def test_retries_tell_what_they_burnt_and_bought(run_dir: Copy) -> None:
+    """Count, seconds thrown away, reasons, and how many of those tasks ended well."""
+    retries = diagnose_run(run_dir("r_retry2"))["retries"]
+    assert retries["count"] == 10 and retries["discarded_seconds"] > 0
+    assert {(row["stage"], row["matched_pattern"]) for row in retries["reasons"]} == {
+        ("prepare_task", "fatal"), ("attempt", "400|bad request")}  # fmt: skip
+    assert retries["recovered_tasks"] == retries["tasks"]
+
+
+def test_open_environments_are_listed(run_dir: Copy, command: Command) -> None:
+    """A record under .env-resources is an environment whose release is not recorded."""
+    run = run_dir("r_kill_mid")
+    (run / ".env-resources").mkdir()
+    record = {"provider": "docker", "state": "open", "task_id": "arith-013", "attempt": 1}
+    (run / ".env-resources/5d2c.json").write_text(json.dumps(record))
+    assert command("diagnose", run) == 1
+    assert "open environment: docker (open) of task arith-013: .env-resources/5d2c.json" in command.out
+
+
+def test_secrets_are_found_and_not_shown(run_dir: Copy, command: Command) -> None:
+    """The place and the kind are told; the text is masked in every form."""
+    run = finish(run_dir("r_ok"), "failed", "RuntimeError: https://user:hunter2secret@proxy.local refused")
+    log(run, "14:30:24 ERROR    x   RuntimeError at https://user:hunter2secret@proxy.local")
+    for form in ([], ["--json"], ["--format", "markdown"]):
+        assert command("diagnose", run, *form) == 1
+        assert "hunter2secret" not in command.out + command.err
+    assert diagnose_run(run)["secrets"]
+
+
+def test_what_a_hostile_record_says_reaches_nobody_raw(run_dir: Copy, command: Command) -> None:
+    """Escape codes, markup and backticks in an error stay visible text in each form."""
+    run = finish(run_dir("r_ok"), "failed", "\x1b[2J``` <script>alert(1)</script>\n# heading | \u202e")
+    for form in ([], ["--json"], ["--format", "markdown"]):
+        assert command("diagnose", run, *form) == 1
+        assert not set("\x1b\u202e") & set(command.out)
+    assert command("diagnose", run, "--format", "markdown") == 1
+    assert not any(line.startswith("# heading") for line in command.out.splitlines())
+
+
+def test_unreadable_parts_are_no_reason_to_stop(run_dir: Copy, command: Command) -> None:
+    """Broken small files, a log that is a folder, details with rubbish: told, and the rest is diagnosed."""
+    run = run_dir("p_429")
+    (run / "progress.json").write_text("{")
+    (run / "run.log").unlink()
+    (run / "run.log").mkdir()
+    result = next(run.glob("details/fatal/*/attempt-1/result.json"))
+    result.write_bytes(b"\xff\xfe")
+    assert command("diagnose", run, "--json") == 1
+    assert command.document["causes"][0]["code"] == "model_rate_limited"
+    assert command.document["problems"] and command.document["log"]["problem"]
+    assert command("diagnose", run / "nothing", "--json") == 3 and "error" in command.document
+
+
+def test_text_and_markdown_say_the_same(run_dir: Copy, command: Command) -> None:
+    """Both name the outcome, the first cause with its certainty and blame, and the commands to type next."""
+    run = run_dir("p_429")
+    for form in ("text", "markdown"):
+        assert command("diagnose", run, "--format", form) == 1
+        for words in ("failed", "model_rate_limited", "certain; model", "HTTP 429", "compass-es task", "12 of 12"):
+            assert words in command.out.replace("`", "")
