@@ -183,6 +183,7 @@ def _write(replayed: Replayed, files: FileSystem) -> Replayed:
         backup = back_up(path, "replaced", files)
         if backup is not None:
             backups.append(backup.name)
+            files.sync_folder(path.parent)  # else a crash can keep the replacement and lose the original's name
         replace_file(path, _rendered(replayed.snapshots, name), durable=True, files=files)
         written.append(name)
     return _with(replayed, written=written, backups=backups)

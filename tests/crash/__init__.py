@@ -1,0 +1,1 @@
+"""Every state that a crash can leave, built from what was written, and judged."""

@@ -1,0 +1,174 @@
+"""Explore the states that crashes leave: `python -m tests.crash.explorer --seed 1 --states 100000`.
+
+Each seed makes one scenario of each kind, records every call, and builds states at every point between two calls:
+first those that a list gives (the last write cut at every byte, subsets of what was not synced, prefixes of names), then
+random ones. Every state is judged; some of them again at every point of the recovery itself (a second crash).
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from eventstore.filesystem import REAL
+
+from .disk import Point, RecordingFileSystem, points
+from .judge import Wrong, check, errors_in, judge, judge_recovery, judge_repair, lay_down
+from .scenarios import SCENARIOS, Scenario, accepted
+from .states import State, at_random, systematic
+
+RANDOM_PER_POINT = 60
+THOROUGH_EVERY = 4
+"""Replay and verify once more after recovery: of so many states without snapshots one."""
+SECOND_CRASH_EVERY = 200
+SECOND_CRASH_STATES = 12
+
+
+class Exploration:
+    """What was tried: distinct states by kind of scenario, points, second crashes, and what was wrong."""
+
+    def __init__(self, root: Path, *, stop_at_first: bool = True) -> None:
+        self.root, self.stop_at_first = root, stop_at_first
+        self.states: Counter[str] = Counter()
+        self.second_crashes = 0
+        self.points = 0
+        self.duplicates = 0
+        self.wrong: list[str] = []
+        self._seen: set[bytes] = set()
+
+    @property
+    def total(self) -> int:
+        return sum(self.states.values())
+
+    def explore(self, seed: int, limit: int, *, share: int | None = None) -> None:
+        """Judge states of one seed's scenarios, at most `share` of each, until there are `limit` in all."""
+        for name, make in SCENARIOS.items():
+            folder = self.root / "made"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            scenario = make(folder, random.Random(f"{name} {seed}"))
+            rng = random.Random(f"states {name} {seed}")
+            for taken, (point, state) in enumerate(self._states(scenario, rng, sampled=share is not None), 1):
+                self._try(name, seed, scenario, point, state, rng)
+                if self.total >= limit:
+                    return
+                if share is not None and taken >= share:
+                    break
+
+    def _states(self, scenario: Scenario, rng: random.Random, sampled: bool) -> Iterator[tuple[Point, State]]:
+        found = list(points(scenario.disk))
+        self.points += len(found)
+        if sampled:  # spread over all points instead of all of each
+            listed = [list(systematic(point)) for point in found]
+            while True:
+                number = rng.randrange(len(found))
+                yield found[number], at_random(found[number], rng)
+                for make in rng.sample(listed[number], min(2, len(listed[number]))):
+                    yield found[number], make()
+        for point in found:
+            for make in systematic(point):
+                yield point, make()
+            for _ in range(RANDOM_PER_POINT):
+                yield point, at_random(point, rng)
+
+    def _try(self, name: str, seed: int, scenario: Scenario, point: Point, state: State, rng: random.Random) -> None:
+        key = fingerprint(state)
+        if key in self._seen:
+            self.duplicates += 1
+            return
+        self._seen.add(key)
+        self.states[name] += 1
+        folder = self._laid_down(state)
+        second = RecordingFileSystem(folder) if self.total % SECOND_CRASH_EVERY == 0 else None
+        try:
+            thorough = second is not None or self.total % THOROUGH_EVERY == 0
+            judge(scenario, point.acknowledged, state, folder, second or REAL, thorough=thorough)
+            if second is not None:
+                self._crash_again(scenario, point, second, rng)
+        except Exception as error:
+            place = f"{name}, seed {seed}, point {point.number} of {len(scenario.disk.notes)}"
+            self.wrong.append(f"{place}: {type(error).__name__}: {error}")
+            if self.stop_at_first:
+                keep = Path(tempfile.mkdtemp(prefix="crash-state-"))
+                lay_down(state, keep)
+                raise Wrong(f"{self.wrong[-1]}\nthe state is kept in {keep}") from error
+
+    def _crash_again(self, scenario: Scenario, point: Point, second: RecordingFileSystem, rng: random.Random) -> None:
+        """Recovery was recorded: crash in the midst of it, and judge what that leaves by the same promises."""
+        found = list(points(second))
+        for _ in range(SECOND_CRASH_STATES):
+            state = at_random(rng.choice(found), rng)
+            self.second_crashes += 1
+            judge_again(scenario, point, state, self._laid_down(state))
+
+    def _laid_down(self, state: State) -> Path:
+        folder = self.root / "r"
+        folder.mkdir(exist_ok=True)
+        lay_down(state, folder)
+        return folder
+
+
+def judge_again(scenario: Scenario, point: Point, state: State, folder: Path) -> None:
+    """After a second crash the stream has more than the scenario wrote; what was synced and kept must still be there."""
+    if scenario.kind == "repair":
+        return judge_repair(scenario, state, folder, REAL)
+    synced = scenario.lines[: point.acknowledged.get("synced", 0)]
+    stream = state.get("progress.jsonl", b"")
+    check(all(line in stream for line in synced), "a second crash takes no synced line away")
+    texts, verdicts = accepted(folder) if "progress.jsonl" in state else ([], {})
+    check("lost_acknowledged" not in errors_in(verdicts), "a second crash makes no false alarm")
+    return judge_recovery(synced, texts, folder, REAL)
+
+
+def fingerprint(state: State) -> bytes:
+    """16 bytes that tell one state from another."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(state):
+        digest.update(f"{name}\0{len(state[name])}\0".encode())
+        digest.update(state[name])
+    return digest.digest()
+
+
+def main() -> int:
+    """Run, tell the figures, and give 1 where a promise was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed; more are taken until there are enough")
+    parser.add_argument("--states", type=int, default=20_000, help="how many distinct states")
+    parser.add_argument("--share", type=int, default=None, help="at most so many of each scenario")
+    parser.add_argument("--keep-going", action="store_true", help="collect what is wrong instead of stopping")
+    options = parser.parse_args()
+    base = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=base) as root:
+        found = Exploration(Path(root), stop_at_first=not options.keep_going)
+        seed, told = options.seed, 0
+        while found.total < options.states:
+            found.explore(seed, options.states, share=options.share)
+            seed += 1
+            if found.total - told >= 10_000:
+                told = found.total
+                print(f"{summary(found, time.monotonic() - started)}, seeds to {seed - 1}", flush=True)
+    print(f"seeds {options.seed} to {seed - 1}: {summary(found, time.monotonic() - started)}")
+    for words in found.wrong[:50]:
+        print(words)
+    return 1 if found.wrong else 0
+
+
+def summary(found: Exploration, seconds: float) -> str:
+    """The figures in one line."""
+    kinds = ", ".join(f"{name} {count}" for name, count in found.states.items())
+    return (
+        f"{found.total} distinct states ({kinds}) at {found.points} points, {found.second_crashes} second crashes, "
+        f"{found.duplicates} duplicates passed over, {len(found.wrong)} wrong, {seconds:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
