@@ -140,7 +140,7 @@ class RecordingFileSystem(FileSystem):
             self._inodes.pop(fd, None)
             super().close(fd)
 
-    def write(self, fd: int, content: bytes | memoryview) -> int:  # type: ignore[override]
+    def write(self, fd: int, content: bytes | memoryview) -> int:
         with self._lock:
             count = os.write(fd, content)
             offset = os.lseek(fd, 0, os.SEEK_CUR) - count

@@ -1,8 +1,8 @@
 """Explore the states that crashes leave: `python -m tests.crash.explorer --seed 1 --states 100000`.
 
 Each seed makes one scenario of each kind, records every call, and builds states at every point between two calls:
-first those that a list gives (the last write cut at every byte, subsets of what was not synced, prefixes of names), then
-random ones. Every state is judged; some of them again at every point of the recovery itself (a second crash).
+first those that a list gives (the last write cut at every byte, subsets of what was not synced, of data and of names),
+then random ones. Every state is judged; some of them again at every point of the recovery itself (a second crash).
 """
 
 import argparse
@@ -116,7 +116,7 @@ class Exploration:
 
 
 def judge_again(scenario: Scenario, point: Point, state: State, folder: Path) -> None:
-    """After a second crash the stream has more than the scenario wrote; what was synced and kept must still be there."""
+    """After a second crash the stream has more than the scenario wrote; what was synced must still be there."""
     if scenario.kind == "repair":
         return judge_repair(scenario, state, folder, REAL)
     synced = scenario.lines[: point.acknowledged.get("synced", 0)]

@@ -96,7 +96,7 @@ def _lines_of(content: bytes) -> list[bytes]:
 
 
 def log(folder: Path, rng: random.Random) -> Scenario:
-    """One or two sessions of the log, after nothing, after AgentCompass, after a crash; synced always or now and then."""
+    """One or two sessions of the log, after nothing, AgentCompass, or a crash; synced always or now and then."""
     stream = folder / STREAM_NAME
     beginning = rng.choice(("empty", "sealed", "plain", "torn"))
     if beginning == "plain":
