@@ -16,6 +16,7 @@ from .errors import UsageError
 from .events import Json
 from .redact import redact
 from .results import ATTEMPT_STATUSES, ISSUE_PHASES, SEVERITIES, Issue
+from .task_names import RETRY_SCHEMA
 
 STRATEGIES = ("avg", "pass")
 FACTS = ("metrics", "final_answer", "ground_truth")
@@ -42,6 +43,18 @@ class AttemptResult(Struct, frozen=True, kw_only=True):
     def severities(self) -> set[str]:
         """The severities of its issues."""
         return {issue.severity for issue in self.issues}
+
+
+class RetryDetail(Struct, frozen=True, kw_only=True):
+    """Why a result was discarded: the members of `agentcompass.retry.v1` beside the result itself."""
+
+    retry: int
+    max_retries: int
+    stage: str
+    scope: str = "attempt"
+    matched_pattern: str = ""
+    retry_delay_seconds: float | None = None
+    issues: Sequence[Issue] = ()
 
 
 class RenderedResult(Struct, frozen=True):
@@ -127,6 +140,25 @@ def render_result(result: AttemptResult | RenderedResult, secrets: Sequence[str]
     if isinstance(result, RenderedResult):
         return result.content
     return dump_pretty({**result_members(result, secrets), "retry_count": result.retry_count}, sort_keys=False)
+
+
+def render_retry(
+    task_id: str, category: str | None, attempt: int, detail: RetryDetail, discarded: Json, secrets: Sequence[str] = ()
+) -> bytes:
+    """The bytes of a retry's diagnostics. Raises UsageError for an issue that is not classified."""
+    for issue in detail.issues:
+        check_issue(issue)
+    members = {
+        "schema_version": RETRY_SCHEMA,
+        "task_id": task_id,
+        "category": category,
+        "attempt": attempt,
+        **structs.asdict(detail),
+        "issues": [structs.asdict(issue) for issue in detail.issues],
+    }
+    record = redact_outcome(members, secrets)
+    record["discarded_result"] = redact_outcome(discarded, secrets)
+    return dump_pretty(record, sort_keys=False)
 
 
 def render_members(members: Mapping[str, Raw]) -> bytes:

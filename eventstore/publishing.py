@@ -13,23 +13,24 @@ unpublished or whole. A task that is published already is first built anew besid
 One lock per task: other tasks cost nothing.
 """
 
+import functools
 import os
 import secrets as random_names
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from .attempt_results import (
     AttemptResult,
     RenderedResult,
+    RetryDetail,
     check_attempt_plan,
-    check_issue,
     check_result,
-    redact_outcome,
     render_result,
+    render_retry,
 )
 from .codec import dump_pretty
 from .details import TaskDir, find_task, task_dirs
@@ -40,7 +41,6 @@ from .fingerprints import ArtifactLimits, Budget
 from .intents import INTENT_PREFIX, Intent, read_intents, swap_in, write_intent
 from .json_files import read_members
 from .references import point_at, point_at_archive, records_of
-from .results import Issue
 from .snapshots import replace_file
 from .task_names import (
     ARTIFACTS_NAME,
@@ -49,7 +49,6 @@ from .task_names import (
     OLDER_TASK_SCHEMA,
     RESULT_FILE,
     RETRIES_NAME,
-    RETRY_SCHEMA,
     RUNNING,
     TASK_FILE,
     TASK_SCHEMA,
@@ -62,21 +61,27 @@ from .task_names import (
 )
 from .tree_copy import TreeCopy, remove_tree
 
+__all__ = ["INTENT_PREFIX", "AnyResult", "Append", "AttemptResult", "Recovered", "RetryDetail", "TaskStore"]
+
 Append = Callable[[PartialSaved], Any]
 AnyResult: TypeAlias = AttemptResult | RenderedResult
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 UNLIMITED = ArtifactLimits(2**62, 2**31, 1e9)
 
 
-class RetryDetail(Struct, frozen=True, kw_only=True):
-    """Why a result was discarded: the members of `agentcompass.retry.v1` beside the result itself."""
+def _in_words(method: Callable[Concatenate["TaskStore", _P], _R]) -> Callable[Concatenate["TaskStore", _P], _R]:
+    """What the system refuses becomes an OutputError with the path."""
 
-    retry: int
-    max_retries: int
-    stage: str
-    scope: str = "attempt"
-    matched_pattern: str = ""
-    retry_delay_seconds: float | None = None
-    issues: Sequence[Issue] = ()
+    @functools.wraps(method)
+    def call(self: "TaskStore", /, *arguments: _P.args, **names: _P.kwargs) -> _R:
+        try:
+            return method(self, *arguments, **names)
+        except OSError as error:
+            place = error.filename2 or error.filename or self.run_dir
+            raise OutputError(f"{place}: can't be written: {error.strerror}", place) from None
+
+    return call
 
 
 class Recovered(Struct, frozen=True):
@@ -109,6 +114,7 @@ class TaskStore:
 
     # -- while a task runs
 
+    @_in_words
     def begin_attempt(self, task_id: str, attempt: int, *, category: str | None = None) -> Path:
         """The folder of an attempt that is about to run, listed in `task.json`; a published task goes back to running.
 
@@ -122,48 +128,48 @@ class TaskStore:
             self._archive(folder, [path for path in earlier if os.path.lexists(path)])
             return folder
 
+    @_in_words
     def attempt_dir(self, task_id: str, attempt: int) -> Path:
         """The folder of an attempt, made and listed in `task.json` where it is missing; nothing is moved."""
         with self._lock(task_id):
             task = find_task(self.run_dir, task_id)
-            if task is None:
+            if task is None or task.state == RUNNING:
                 task = self._opened(task_id)
+            _check_usable(task, task_id)
+            listed = task.attempts.get(attempt)
+            if task.state != RUNNING and (listed is None or not listed.listed):
+                raise RefusedError(f"{task.path}: is published; begin_attempt opens it again", task.path)
             return self._list_attempt(task, attempt) / attempt_directory_name(attempt)
 
+    @_in_words
     def save_retry(
         self, task_id: str, attempt: int, detail: RetryDetail, discarded: Json, *, category: str | None = None
     ) -> Path:
         """Keep a discarded result as `retries/<task>.attempt<n>.retry<r>.<stage>.json`; the path."""
-        for issue in detail.issues:
-            check_issue(issue)
-        members = {
-            "schema_version": RETRY_SCHEMA,
-            "task_id": task_id,
-            "category": category,
-            "attempt": attempt,
-            **structs.asdict(detail),
-            "issues": [structs.asdict(issue) for issue in detail.issues],
-        }
-        record = redact_outcome(members, self._secrets)
-        record["discarded_result"] = redact_outcome(discarded, self._secrets)
+        content = render_retry(task_id, category, attempt, detail, discarded, self._secrets)
         stage = detail.stage.replace("/", "_").replace(":", "_").replace("\0", "_")[:60] or "unknown"
         with self._lock(task_id):
             folder = self.attempt_dir(task_id, attempt) / RETRIES_NAME
             self._make_folder(folder)
             name = f"{folder.parent.parent.name}.attempt{attempt}.retry{detail.retry}.{stage}.json"
-            self._write(folder / name, dump_pretty(record, sort_keys=False))
+            self._write(folder / name, content)
             return folder / name
 
+    @_in_words
     def save_result(self, task_id: str, attempt: int, result: AnyResult) -> Path:
         """Keep one attempt's result while its task still runs; the path."""
         check_result(result)
         with self._lock(task_id):
+            task = find_task(self.run_dir, task_id)
+            if task is not None and task.state != RUNNING:
+                raise RefusedError(f"{task.path}: is published; publish replaces it whole", task.path)
             path = self.attempt_dir(task_id, attempt) / RESULT_FILE
             self._write(path, render_result(result, self._secrets))
             return path
 
     # -- publication
 
+    @_in_words
     def publish(
         self,
         task_id: str,
@@ -250,6 +256,7 @@ class TaskStore:
                 severities |= {issue.severity for issue in result.issues}
         return state_of(severities)
 
+    @_in_words
     def move(self, task_id: str, state: str) -> Path:
         """Move a task to another state, its artifact references with it; nothing else in it is parsed."""
         if state not in TASK_STATES:
@@ -277,6 +284,7 @@ class TaskStore:
 
     # -- recovery
 
+    @_in_words
     def recover(self, unsaved: Iterable[str] = ()) -> Recovered:
         """Finish or undo what a crash left. Nobody else may be writing to the run.
 
@@ -362,7 +370,7 @@ class TaskStore:
         name = attempt_directory_name(attempt)
         if str(attempt) not in self._index(task):
             index = {**self._index(task), str(attempt): name}
-            self._write_index(task.path, task.task_id or "", dict(sorted(index.items(), key=lambda item: int(item[0]))))
+            self._write_index(task.path, str(task.task_id), dict(sorted(index.items(), key=lambda item: int(item[0]))))
         self._make_folder(task.path / name)
         return task.path
 

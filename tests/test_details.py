@@ -6,11 +6,13 @@ import random
 import shutil
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dying import deaths
+from faults import FaultyFiles
 from recorded import RUNS
 
 from eventstore.attempt_results import AttemptResult
@@ -24,7 +26,7 @@ from eventstore.details import (
     task_directory_name,
     task_dirs,
 )
-from eventstore.errors import DamagedError, RefusedError, UsageError
+from eventstore.errors import DamagedError, OutputError, RefusedError, UsageError
 from eventstore.events import PartialSaved
 from eventstore.intents import exchange
 from eventstore.publishing import RetryDetail, TaskStore
@@ -443,6 +445,21 @@ def test_links_on_the_way_are_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_a_published_task_is_not_changed_in_place(tmp_path: Path) -> None:
+    """A result goes in with publish, whole; another attempt begins by opening the task again."""
+    store = TaskStore(tmp_path)
+    publish(store, "t")
+    before = snapshot(tmp_path)
+    with pytest.raises(RefusedError, match="published"):
+        store.save_result("t", 1, result("8"))
+    with pytest.raises(RefusedError, match="published"):
+        store.attempt_dir("t", 2)
+    assert snapshot(tmp_path) == before
+    store.begin_attempt("t", 2)
+    task = find_task(tmp_path, "t")
+    assert task is not None and task.state == "running" and task.attempts[1].has_result and not task.published
+
+
 # --- crashes
 
 
@@ -558,3 +575,43 @@ def test_sections_of_a_checkpoint_survive_publication(tmp_path: Path) -> None:
     found = json.loads((task.attempts[1].path / "checkpoint.json").read_text())
     assert found["evaluation"] == {"directory": f"{task.relative}/attempt-1/artifacts"}
     assert read_checkpoint(task.attempts[1].path / "checkpoint.json").problems
+
+
+def test_a_full_disk_at_any_point_of_a_publication_is_told_in_words(tmp_path: Path) -> None:
+    """The task stays unpublished or whole, and after room has been made it is published."""
+    new = result("new" * 300)
+    told = 0
+    for room in range(0, 4000, 250):
+        _prepared(tmp_path, True)()
+        files = FaultyFiles()
+        files.room = room
+        try:
+            publish(TaskStore(tmp_path, files=files), "t", new)
+        except OutputError as error:
+            told += 1
+            assert "can't be written: No space left on device" in error.message
+            task = find_task(tmp_path, "t")
+            assert task is not None and task.published
+            assert task.attempts[1].read_result("final_answer").members["final_answer"] == "old"
+        TaskStore(tmp_path).recover()
+        publish(TaskStore(tmp_path), "t", new)
+        (task,) = task_dirs(tmp_path)
+        assert task.published and not task.leftovers
+    assert told > 3
+
+
+def test_tasks_are_published_from_many_threads(tmp_path: Path) -> None:
+    """Different tasks don't wait for or disturb each other; attempts of one task neither."""
+    told: list[PartialSaved] = []
+    store = TaskStore(tmp_path, append=told.append, durable=False)
+
+    def work(number: int) -> None:
+        store.begin_attempt(f"t{number}", 1)
+        store.begin_attempt("shared", number + 1)
+        publish(store, f"t{number}", result(str(number)))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(64)))
+    assert len(told) == 64 and len(stored_severities(tmp_path)) == 64
+    shared = find_task(tmp_path, "shared")
+    assert shared is not None and sorted(shared.attempts) == list(range(1, 65)) and not shared.problems

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from agentcompass_side import agentcompass, needs_agentcompass
 from commands import Command
+from dying import deaths
 from recorded import RUNS
 
 from eventstore.artifacts import collect, read_specs, sandbox_root
@@ -455,6 +456,31 @@ def test_a_run_that_has_begun_or_is_the_source_itself_is_refused(ours: Path, run
     reuse_into(plan, target)
     with pytest.raises(RefusedError, match="have begun"):
         reuse_into(plan, target)
+
+
+def test_a_crash_while_results_are_brought_over_is_made_good_by_doing_it_again(ours: Path) -> None:
+    """At whatever point the process dies, nothing half published is there, and the second try ends as the first."""
+    plan, target = plan_reuse(ours, TOY), ours.parent / "target"
+
+    def prepare() -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        (target / "run_info.json").write_text((ours / "run_info.json").read_text())
+
+    def contents() -> dict[str, bytes]:
+        files = (path for path in sorted(target.rglob("*")) if path.is_file())
+        return {path.relative_to(target).as_posix(): path.read_bytes() for path in files}
+
+    prepare()
+    apply_reuse(plan, target, durable=False)
+    whole = contents()
+    for _ in deaths(lambda: apply_reuse(plan, target, durable=False), prepare, step=5):
+        for task in task_dirs(target):
+            assert not task.published or task.severity in ("", "error")
+        TaskStore(target, durable=False).recover()
+        applied = apply_reuse(plan, target, durable=False)
+        assert applied.reused == ["t0", "t1"] and not applied.failed
+        assert contents() == whole
 
 
 # --- lineage
