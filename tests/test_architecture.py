@@ -13,7 +13,8 @@ PURE = {"events", "records", "codec", "errors", "seal", "chain", "salvage", "red
         "secret_names", "secret_shapes", "secret_text"}  # fmt: skip
 VOCABULARY = {"events", "records", "codec", "errors", "redact", "seal"}
 COMPOSERS = {"replaying", "parallel", "recorder", "sessions", "live", "history", "verifying", "verifying_details",
-             "verifying_files", "verifying_texts", "reuse", "reuse_apply", "repair", "closing", "diagnosing",
+             "verifying_files", "verifying_texts", "reuse", "reuse_apply", "result_recovery",
+             "repair", "closing", "diagnosing",
              "aftermath", "stalling", "following", "boards", "taskpages", "comparing", "watching"}  # fmt: skip
 """Modules of eventstore that put a scan and a projection together; nothing else there knows of projections."""
 WORLD = {"os", "io", "time", "random", "pathlib", "socket", "subprocess", "tempfile", "shutil", "threading", "secrets"}

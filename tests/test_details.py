@@ -27,9 +27,11 @@ from eventstore.details import (
     task_dirs,
 )
 from eventstore.errors import DamagedError, OutputError, RefusedError, UsageError
-from eventstore.events import PartialSaved
+from eventstore.events import PartialSaved, TaskStarted
 from eventstore.intents import exchange
 from eventstore.publishing import RetryDetail, TaskStore
+from eventstore.recorder import RunRecorder
+from eventstore.result_recovery import recover_results
 from eventstore.results import read_result
 
 PLAN = {"k": 2, "strategy": "avg"}
@@ -615,3 +617,25 @@ def test_tasks_are_published_from_many_threads(tmp_path: Path) -> None:
     assert len(told) == 64 and len(stored_severities(tmp_path)) == 64
     shared = find_task(tmp_path, "shared")
     assert shared is not None and sorted(shared.attempts) == list(range(1, 65)) and not shared.problems
+
+
+def test_recovery_appends_the_event_that_a_crash_left_out(tmp_path: Path) -> None:
+    """Published and not told: told once, and only while the run has no end."""
+    run = tmp_path / "run"
+    request = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
+    with RunRecorder.create(run, request=request, durability="os", file_log_level=None) as recorder:
+        for task_id in ("told", "untold", "begun"):
+            recorder.append(TaskStarted(task_id=task_id))
+        publish(TaskStore(run, append=recorder.append), "told")
+        publish(TaskStore(run), "untold")
+        TaskStore(run).begin_attempt("begun", 1)
+        recorder.close()
+    assert recover_results(run).events == ["untold"]
+    assert recover_results(run).events == []
+    names = [json.loads(line) for line in (run / "progress.jsonl").read_text().splitlines()]
+    assert [event["task_id"] for event in names if event["event"] == "partial_saved"] == ["told", "untold"]
+    with RunRecorder.open(run, file_log_level=None) as recorder:
+        recorder.append(TaskStarted(task_id="late"))
+        publish(TaskStore(run), "late")
+        recorder.finish("failed")
+    assert recover_results(run).events == []

@@ -1,0 +1,45 @@
+"""Which tasks a stream has begun and not told to be saved: `task_started` without a `partial_saved` after it.
+
+A crash can come between a task's publication and its event; `eventstore.result_recovery` appends what was left out.
+"""
+
+from msgspec import Struct
+
+from eventstore.codec import dump_compact
+from eventstore.records import Block, Recorded
+
+from .fold import Base, block_of
+
+
+class State(Struct):
+    """Task ids in the order in which they began; `ended` tells that the run has its terminal event."""
+
+    unsaved: dict[str, None] = {}
+    ended: bool = False
+
+
+def initial(base: Base) -> State:
+    """Nothing has begun; stored files say nothing of it."""
+    return State()
+
+
+def apply(state: State, record: Recorded, /) -> State:
+    """Fold one record."""
+    return apply_block(state, block_of(record))
+
+
+def apply_block(state: State, block: Block, /) -> State:
+    """Fold a batch of records."""
+    for head in block.heads:
+        if head.event == "task_started" and head.task_id is not None:
+            state.unsaved[head.task_id] = None
+        elif head.event == "partial_saved":
+            state.unsaved.pop(head.task_id, None)
+        elif head.event in ("run_finished", "run_started"):
+            state.ended = head.event == "run_finished"
+    return state
+
+
+def render(state: State, /) -> bytes:
+    """The ids as a JSON array."""
+    return dump_compact(list(state.unsaved))
