@@ -430,7 +430,7 @@ def _poisoned(facts: Facts, found: list[Found]) -> list[Found]:
 def _settle(facts: Facts, outcome: str, found: list[Found]) -> list[Found]:
     """One explanation of the end is enough; a run that ended badly has one, if only "unknown"."""
     if any(cause.weight < OUTCOME for cause in found):
-        found = [cause for cause in found if cause.code not in ("process_died", "stalled")]
+        found = [cause for cause in found if cause.weight < OUTCOME or cause.code not in ("process_died", "stalled")]
     bad = outcome in ("failed", "cancelled", "timed_out")
     if bad and not any(cause.weight <= WRITERS for cause in found):
         weaker = [cause for cause in found if cause.weight <= ERROR]
