@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Struct
 
 from . import codec
 from .accounts import Accounts
 from .chain import Chain, Link
 from .errors import InputError, MalformedLineError
 from .events import KNOWN_EVENTS, StreamRepaired
+from .lines import REFUSALS, AnyObject, adopted_prefix, read_head, run_id_of
 from .reading import MAX_LINE_BYTES, LineReader, open_regular
 from .reanalysis import is_reanalysis
 from .records import VERDICTS, Block, Finding, Head, Recorded, Tail
@@ -35,19 +36,7 @@ from .witness import Mark, read_witness
 STREAM_NAME = "progress.jsonl"
 MAX_FINDINGS = 10_000
 _MAX_LEARNED_EVENTS = 64
-_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-class _AnyObject(Struct, gc=False):
-    pass
-
-
-class _CheckedHead(Head, gc=False):
-    payload: _AnyObject | None = None
-    log: Raw | UnsetType = UNSET
-
-
-_head_decoder = msgspec.json.Decoder(_CheckedHead)
+_LINES_THAT_NAME = 5
 
 
 class LineCounts(Struct):
@@ -155,7 +144,7 @@ class Scan:
         for offset, view in self._reader:
             lines = io.BytesIO(view).readlines() if view is not None else []
             if lines and self._fast is None:
-                self._learn(lines[0])
+                self._learn(lines)
             heads = self._decode_block(lines) if lines else None
             if heads is None:
                 return
@@ -205,7 +194,7 @@ class Scan:
     def _read_block(self, offset: int, view: memoryview) -> Block:
         lines = io.BytesIO(view).readlines()
         if self._fast is None:
-            self._learn(lines[0])
+            self._learn(lines)
         first_line = self.lines.read + 1
         heads = self._decode_block(lines)
         if heads is None:
@@ -223,12 +212,14 @@ class Scan:
         if self._fast is None:
             return None
         array = b"[%b]" % b",".join(lines)
+        if self.chain.last is None and b'"}}\n' in array:
+            return None  # ends as only a sealed line does
         try:
             if not array.isascii():
                 for line in filterfalse(bytes.isascii, lines):
                     line.decode("utf-8")  # msgspec checks only the strings that it decodes
             heads = self._fast.decode(array)
-        except _REFUSALS:
+        except REFUSALS:
             return None
         if len(heads) != len(lines) or (self.chain.last is not None and not self._follow(lines)):
             return None
@@ -243,20 +234,18 @@ class Scan:
         self.chain.advance(Link(last.seq + len(lines), digest))
         return True
 
-    def _learn(self, line: bytes) -> None:
+    def _learn(self, lines: list[bytes]) -> None:
         """Make the decoder for this stream: its run id, and whether its lines are sealed, are part of the type."""
+        self.run_id = self.run_id or run_id_of(lines[:_LINES_THAT_NAME])
         if self.run_id is None:
-            try:
-                self.run_id = _head_decoder.decode(line).run_id
-            except _REFUSALS:
-                return
+            return
         names = tuple(sorted(self._event_names))
         fields: list[Any] = [
             ("run_id", Literal[self.run_id]),
             ("event", Literal[names]),
             ("timestamp", int | float),
             ("task_id", str | None, None),
-            ("payload", _AnyObject | None, None),
+            ("payload", AnyObject | None, None),
         ]
         if self.chain.last is None:
             fields.append(("log", None, None))  # a sealed line among unsealed ones doesn't fit, and is looked at
@@ -285,7 +274,7 @@ class Scan:
             return
         content = content.removeprefix(codec.BYTE_ORDER_MARK)
         try:
-            head, log = _read_head(content)
+            head, log = read_head(content)
         except MalformedLineError as error:
             self._read_pieces(line, offset, error, block)
             return
@@ -319,8 +308,8 @@ class Scan:
 
     def _accept(self, head: Head, has_log: bool, line: bytes, content: bytes, offset: int, block: Block) -> bool:
         """Judge a line of the right shape; put it into the block unless it can't be used."""
-        proof = read_proof(content) if has_log else None
-        if has_log and (proof is None or not proves_itself(content, proof)):
+        proof = read_proof(content)  # a line that ends with one has a log, or had
+        if (has_log or proof) and (proof is None or not has_log or not proves_itself(content, proof)):
             why = "its proof has not the fixed shape" if proof is None else f"its digest is not {proof.xxh3}"
             self._note("digest_mismatch", f"the line was changed after it was written: {why}", offset, len(line))
             self.chain.note_damage()
@@ -348,7 +337,7 @@ class Scan:
         return True
 
     def _judge_chain(self, proof: Proof, content: bytes, offset: int, length: int) -> str | None:
-        adopted = _adopted_prefix(content) if self.chain.last is None and self.chain.unsealed else None
+        adopted = adopted_prefix(content) if self.chain.last is None and self.chain.unsealed else None
         if adopted is not None:
             self.chain.adopt(adopted, offset, self.lines.read - 1, lambda: self._digest(0, offset))
         verdict = self.chain.judge(Link(proof.seq, proof.xxh3), proof.prev)
@@ -425,25 +414,6 @@ class Scan:
         from .digest import range_digest
 
         return range_digest(self._fd, start, end)
-
-
-def _read_head(content: bytes) -> tuple[Head, bool]:
-    """The head of one line and whether the line has a `log`. Raises MalformedLineError."""
-    try:
-        codec.decode_text(content)
-        checked = _head_decoder.decode(content)
-        return Head(checked.run_id, checked.event, checked.timestamp, checked.task_id), checked.log is not UNSET
-    except _REFUSALS:
-        members = codec.parse_object(content)
-    codec.check_shape(members)
-    head = Head(members["run_id"], members["event"], members["timestamp"], codec.task_id_text(members))
-    return head, "log" in members
-
-
-def _adopted_prefix(content: bytes) -> dict[str, Any] | None:
-    log = codec.parse_object(content).get("log")
-    adopted = log.get("adopted") if isinstance(log, dict) else None
-    return adopted if isinstance(adopted, dict) else None
 
 
 def line_ending_at(fd: int, end: int) -> bytes:

@@ -27,8 +27,8 @@ from .states import State, at_random, systematic
 RANDOM_PER_POINT = 60
 THOROUGH_EVERY = 4
 """Replay and verify once more after recovery: of so many states without snapshots one."""
-SECOND_CRASH_EVERY = 200
-SECOND_CRASH_STATES = 12
+SECOND_CRASH_EVERY = 500
+SECOND_CRASH_STATES = 10
 
 
 class Exploration:
@@ -55,11 +55,13 @@ class Exploration:
             folder.mkdir()
             scenario = make(folder, random.Random(f"{name} {seed}"))
             rng = random.Random(f"states {name} {seed}")
-            for taken, (point, state) in enumerate(self._states(scenario, rng, sampled=share is not None), 1):
+            before, stale = self.total, self.duplicates
+            for point, state in self._states(scenario, rng, sampled=share is not None):
                 self._try(name, seed, scenario, point, state, rng)
                 if self.total >= limit:
                     return
-                if share is not None and taken >= share:
+                tried = self.total - before
+                if share is not None and (tried >= share or self.duplicates - stale > 50 + 2 * tried):
                     break
 
     def _states(self, scenario: Scenario, rng: random.Random, sampled: bool) -> Iterator[tuple[Point, State]]:
@@ -95,6 +97,8 @@ class Exploration:
         except Exception as error:
             place = f"{name}, seed {seed}, point {point.number} of {len(scenario.disk.notes)}"
             self.wrong.append(f"{place}: {type(error).__name__}: {error}")
+            if not self.stop_at_first:
+                print(self.wrong[-1], flush=True)
             if self.stop_at_first:
                 keep = Path(tempfile.mkdtemp(prefix="crash-state-"))
                 lay_down(state, keep)
