@@ -96,7 +96,7 @@ def _print_in_flight(flights: list[dict[str, Any]]) -> None:
         click.echo(f"… and {len(flights) - SHOWN_IN_FLIGHT} more (--json has all)")
 
 
-_FLIGHT_COLUMNS = ("task", "attempt", "phase", "in phase", "siblings", "retries")
+_FLIGHT_COLUMNS = ("task", "attempt", "phase", "for", "siblings", "retries")
 
 
 def _facts(report: dict[str, Any]) -> Iterator[str]:

@@ -138,7 +138,8 @@ def _board(page: dict[str, Any]) -> Iterator[Any]:
     rest = "".join(f", {page[f'{name}_tasks']} {name}" for name in names if page[f"{name}_tasks"])
     yield f"tasks: {page['finished_tasks']} of {page['total_tasks']} finished{rest}"
     left = _eta(page["eta"])
-    yield f"slots used: {_slots(page)} · retries: {page['retries']}" + (f" · left: {left}" if left else "")
+    inside = page["attempts_in_flight"]
+    yield f"slots used: {_slots(page)} ({inside} attempts) · retries: {page['retries']}" + (f" · left: {left}" if left else "")
     phases = page["phases"][:SHOWN_PHASES]
     if phases:
         rows = [(clean(p["phase"], 40), p["running"] or "", p["stays"], output.duration(p["median_seconds"]),

@@ -229,8 +229,8 @@ def idle(state: State, now: float, limit: int) -> list[Json]:
     return found
 
 
-def slots(state: State) -> int:
-    """How many attempts are running."""
+def attempts_in_flight(state: State) -> int:
+    """How many attempts are in some phase; a task may have several."""
     return sum(len(seat.attempts) for seat in state.seats.values())
 
 

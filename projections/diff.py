@@ -1,8 +1,9 @@
 """What changed between two runs, or two moments of one: parameters, tasks, phases, counts, retries, issues. Pure.
 
 `a` is the older side, `b` the newer. Tasks are matched by id; one that ended well on one side and not on the other is
-newly well or newly failing, and one whose metrics differ *flipped*. Where both sides have the same tasks, the comparison
-is paired and gets an exact two-sided test: McNemar's for metrics that are true or false, the sign test for times.
+newly well or newly failing, and one whose metrics differ *flipped*. Where both sides have the same tasks, the
+comparison is paired and gets an exact two-sided test: McNemar's for metrics that are true or false, the sign test for
+times.
 """
 
 from collections.abc import Iterable, Mapping

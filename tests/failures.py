@@ -104,8 +104,8 @@ def prompts_too_long(copy: Copy) -> Path:
 
 
 def sandbox_fails(copy: Copy) -> Path:
-    return _rewritten(copy, phase="setup", code="environment_failed",
-                      message="EnvironmentSetupError: sandbox creation failed: image pull: HTTP 429 toomanyrequests")  # fmt: skip
+    words = "EnvironmentSetupError: sandbox creation failed: image pull: HTTP 429 toomanyrequests"
+    return _rewritten(copy, phase="setup", code="environment_failed", message=words)
 
 
 def sandbox_never_opens(copy: Copy) -> Path:
@@ -187,7 +187,7 @@ def memory_gone(copy: Copy) -> Path:
 
 
 def sandbox_killed_for_memory(copy: Copy) -> Path:
-    return _rewritten(copy, code="environment_failed", message="RuntimeError: command exited with code 137 (OOM killed)")
+    return _rewritten(copy, code="environment_failed", message="RuntimeError: command exited with code 137 (OOM)")
 
 
 def disk_full(copy: Copy) -> Path:

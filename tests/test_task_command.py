@@ -13,16 +13,18 @@ from eventstore.taskpages import task_page
 
 
 def test_a_retried_task_is_told_over_its_attempts(run_dir: Copy, command: Command) -> None:
-    """Phases with durations, the retry with its reason from the file that moved, plan, result, checkpoint, log lines."""
+    """Phases with durations, the retry with its reason from the file that moved, plan, result, checkpoint, log."""
     run = run_dir("r_retry2")
     assert command("task", run, "001", "--json") == 0
     page = command.document
     assert page["task_id"] == "arith-001" and page["state"] == "normal" and page["status"] == "completed"
     first, second = page["attempts"]
-    assert [phase["phase"] for phase in first["phases"]][:4] == ["plan", "open_environment", "prepare_task", "retry_wait"]
+    phases = [phase["phase"] for phase in first["phases"]]
+    assert phases[:4] == ["plan", "open_environment", "prepare_task", "retry_wait"]
     assert all(phase["seconds"] >= 0 for phase in first["phases"] + second["phases"])
     (retry,) = first["retries"]
-    assert retry["stage"] == "prepare_task" and retry["issues"][0]["message"] == "RuntimeError: transient network glitch"
+    (issue,) = retry["issues"]
+    assert retry["stage"] == "prepare_task" and issue["message"] == "RuntimeError: transient network glitch"
     assert (run / retry["file"]).exists() and not second["retries"]
     assert first["plan"]["applied_recipes"] == [] and first["result"]["metrics"] == {"correct": True}
     assert (run / first["result"]["file"]).exists() and first["checkpoint"]["evaluation"]
