@@ -2,7 +2,8 @@
 
 from collections import Counter
 from contextlib import suppress
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -22,6 +23,31 @@ class AnyObject(Struct, gc=False):
 class _CheckedHead(Head, gc=False):
     payload: AnyObject | None = None
     log: Raw | UnsetType = UNSET
+
+
+BlockDecoder: TypeAlias = "msgspec.json.Decoder[list[Head]]"
+
+
+@lru_cache(maxsize=64)
+def block_decoder(run_id: str, names: tuple[str, ...], *, sealed: bool) -> BlockDecoder | None:
+    """A decoder for a whole block of a stream's lines that refuses every line that has to be looked at.
+
+    The run's id, the event names seen so far, and whether lines are sealed, are part of its type. None for a run id
+    that UTF-8 has no form for. Making one takes longer than reading a small stream, so they are kept.
+    """
+    fields: list[Any] = [
+        ("run_id", Literal[run_id]),
+        ("event", Literal[names]),
+        ("timestamp", int | float),
+        ("task_id", str | None, None),
+        ("payload", AnyObject | None, None),
+    ]
+    if not sealed:
+        fields.append(("log", None, None))
+    try:
+        return msgspec.json.Decoder(list[msgspec.defstruct("StreamHead", fields, gc=False)])  # type: ignore[misc]
+    except (UnicodeEncodeError, TypeError):
+        return None
 
 
 _head_decoder = msgspec.json.Decoder(_CheckedHead)

@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -366,6 +367,7 @@ def _leave_all_in_child() -> None:
 os.register_at_fork(after_in_child=_leave_all_in_child)
 
 
+@cache
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version  # late: it costs start-up time
 

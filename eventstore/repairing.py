@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -258,6 +259,7 @@ def repair_line(
     return line, Link(seq, digest)
 
 
+@cache
 def _version() -> str:
     try:
         return version("compass-es")

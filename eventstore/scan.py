@@ -15,9 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import filterfalse
 from pathlib import Path
-from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from . import codec
@@ -25,7 +23,7 @@ from .accounts import Accounts
 from .chain import Chain, Link
 from .errors import InputError, MalformedLineError
 from .events import KNOWN_EVENTS, StreamRepaired
-from .lines import REFUSALS, AnyObject, adopted_prefix, read_head, run_id_of
+from .lines import REFUSALS, BlockDecoder, adopted_prefix, block_decoder, read_head, run_id_of
 from .reading import MAX_LINE_BYTES, LineReader, open_regular
 from .reanalysis import is_reanalysis
 from .records import VERDICTS, Block, Finding, Head, Recorded, Tail
@@ -97,7 +95,7 @@ class Scan:
         self._reader = LineReader(self._fd, start, self.bytes)
         self._position = start
         self._max_findings = max_findings
-        self._fast: msgspec.json.Decoder[list[Head]] | None = None
+        self._fast: BlockDecoder | None = None
         self._event_names = set(KNOWN_EVENTS)
         self._whole_stream = start == 0 and end is None
 
@@ -239,20 +237,8 @@ class Scan:
         self.run_id = self.run_id or run_id_of(lines[:_LINES_THAT_NAME])
         if self.run_id is None:
             return
-        names = tuple(sorted(self._event_names))
-        fields: list[Any] = [
-            ("run_id", Literal[self.run_id]),
-            ("event", Literal[names]),
-            ("timestamp", int | float),
-            ("task_id", str | None, None),
-            ("payload", AnyObject | None, None),
-        ]
-        if self.chain.last is None:
-            fields.append(("log", None, None))  # a sealed line among unsealed ones doesn't fit, and is looked at
-        try:
-            self._fast = msgspec.json.Decoder(list[msgspec.defstruct("StreamHead", fields, gc=False)])  # type: ignore[misc]
-        except (UnicodeEncodeError, TypeError):  # a run id that UTF-8 has no form for
-            self._fast = None
+        # A sealed line among unsealed ones doesn't fit, and is looked at.
+        self._fast = block_decoder(self.run_id, tuple(sorted(self._event_names)), sealed=self.chain.last is not None)
 
     # -- slow: line by line
 
