@@ -25,7 +25,7 @@ class _CheckedHead(Head, gc=False):
     log: Raw | UnsetType = UNSET
 
 
-BlockDecoder: TypeAlias = "msgspec.json.Decoder[list[Head]]"
+BlockDecoder: TypeAlias = msgspec.json.Decoder[list[Head]]
 
 
 @lru_cache(maxsize=64)
