@@ -1,8 +1,8 @@
 """The catalog: a disposable DuckDB file with the rows of all runs below one folder, brought up to date by stat.
 
 Deleting it loses nothing. It never lies inside a run. One writer at a time (a lock beside it); a first build, and a
-refresh while somebody reads, happen on a copy that replaces the file in one step, any other in place in one
-transaction: rows and watermark of a run are there together or not at all, whatever kills the process.
+refresh while somebody reads, happen on a copy that replaces the file in one step, any other in place. Rows and
+watermark of a run change in one transaction: they are there together or not at all, whatever kills the process.
 """
 
 import fcntl
@@ -122,7 +122,7 @@ class Catalog:
             if not have or not changes.none:
                 self.detach()
                 if have and self._open_for_writing():
-                    self._apply(changes, done, progress, workers)
+                    ingest.apply(self.connection, changes, done, progress, workers)
                     self.detach()
                 else:
                     self._replace(have, changes, done, progress, workers)
@@ -157,7 +157,7 @@ class Catalog:
         try:
             if not have:
                 self._create()
-            self._apply(changes, done, progress, workers)
+            ingest.apply(self.connection, changes, done, progress, workers)
             self.connection.execute("CHECKPOINT store")
         finally:
             self.detach()
@@ -167,22 +167,6 @@ class Catalog:
     def _create(self) -> None:
         create_tables(self.connection, "store.main")
         self.connection.execute(f"CREATE TABLE store.main.catalog AS SELECT {SCHEMA_VERSION}::INTEGER AS version")
-        self.connection.execute(
-            "CREATE TABLE store.main.sources"
-            " (run_no INTEGER, run_key VARCHAR, path BLOB, signature VARCHAR, state BLOB)"
-        )
-
-    def _apply(
-        self, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None
-    ) -> None:
-        self.connection.execute("BEGIN")
-        try:
-            ingest.apply(self.connection, changes, done, progress, workers)
-            self.connection.execute("COMMIT")
-        except BaseException:
-            with suppress(Exception):
-                self.connection.execute("ROLLBACK")
-            raise
 
     def _tidy(self) -> None:
         """What a killed build left behind; the lock is held, so nobody is at work on it."""

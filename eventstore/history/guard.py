@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import QueryError
+from .limits import LimitError
 from .tables import ALL_TABLES
 
 READING = ("SELECT", "MULTI")
@@ -124,6 +125,10 @@ def translate(connection: Any, error: Exception, lines_before: int = 0) -> BaseE
         return KeyboardInterrupt()
     if not isinstance(error, duckdb.Error | RuntimeError | ValueError | TypeError):
         return error
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return LimitError("the SQL needs more memory than it is allowed; see --memory")
+    if "maximum execution time" in str(error):
+        return LimitError("the time is up: the SQL ran longer than it is allowed; see --timeout")
     words, line, column = _split(str(error), lines_before)
     return SqlError(words + _nearest(connection, words), line, column)
 

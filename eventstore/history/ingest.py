@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from msgspec import Struct
 from ..rundir import RunDir
 from ..scan import STREAM_NAME
 from .read import read_run
-from .spool import Spool, load_folder, loading, make_folder
-from .stream import StreamState, keep, restore, unchanged_so_far
+from .spool import RefusedByDuckDB, Spool, load_folder, loading, make_folder
+from .stream import keep, restore, unchanged_so_far
 from .tables import ALL_TABLES, PlacedRun
 
 CHUNK_BYTES = 48 * 1024 * 1024
@@ -27,26 +28,34 @@ WORKER_BYTES = 128 * 1024 * 1024
 
 
 class Source(Struct):
-    """One run to be read: `kept` is the state to go on from, None to read it from its front."""
+    """One run to be read: `kept` is the state to go on from, None to read it from its front.
+
+    `stale` tells that the tables have rows of it that go first.
+    """
 
     run: PlacedRun
     signature: str
-    bytes: int
-    kept: StreamState | None = None
+    size: int
+    kept: bytes | None = None
+    stale: bool = False
 
 
 class Changes(Struct, kw_only=True):
-    """What differs from the catalog: runs to read, and numbers of those whose rows go first."""
+    """What differs from the catalog: runs to read, and numbers of those that are gone."""
 
     sources: list[Source] = []
-    stale: list[int] = []
-    grown: list[int] = []
     removed: list[int] = []
 
     @property
     def none(self) -> bool:
         """Whether the catalog is up to date."""
-        return not (self.sources or self.stale or self.removed)
+        return not (self.sources or self.removed)
+
+
+def all_new(runs: dict[str, tuple[RunDir, str]]) -> Changes:
+    """Every run, from its front, into tables that are empty."""
+    sources = [_source(key, run, seen, number) for number, (key, (run, seen)) in enumerate(runs.items(), 1)]
+    return Changes(sources=sources)
 
 
 def find_changes(connection: Any | None, runs: dict[str, tuple[RunDir, str]]) -> Changes:
@@ -66,7 +75,7 @@ def find_changes(connection: Any | None, runs: dict[str, tuple[RunDir, str]]) ->
             else:
                 changed.append((key, run, seen, number))
                 continue
-            changes.sources.append(_source(key, run, seen, number, None))
+            changes.sources.append(_source(key, run, seen, number))
     changes.removed = [number for number, _ in known.values()]
     _look_at_changed(connection, changed, changes)
     return changes
@@ -81,46 +90,85 @@ def _look_at_changed(connection: Any, changed: list[tuple[str, RunDir, str, int]
         .fetchall()
     )  # fmt: skip
     for key, run, seen, number in changed:
+        source = _source(key, run, seen, number)
         blob = states.get(number)
         kept = None if blob is None else restore(blob)
-        source = _source(key, run, seen, number, kept)
         if kept is not None and unchanged_so_far(source.run, kept.reached):
-            source.bytes = max(0, source.bytes - kept.reached.offset)
-            changes.grown.append(number)
+            source.size = max(0, source.size - kept.reached.offset)
+            source.kept = blob
         else:
-            source.kept = None
-            changes.stale.append(number)
+            source.stale = True
         changes.sources.append(source)
 
 
-def _source(key: str, run: RunDir, seen: str, number: int, kept: StreamState | None) -> Source:
+def _source(key: str, run: RunDir, seen: str, number: int) -> Source:
     try:
         size = (run.path / STREAM_NAME).stat().st_size
     except OSError:
         size = 0
-    return Source(PlacedRun(number, key, run.path), seen, size, kept)
+    return Source(PlacedRun(number, key, run.path), seen, size)
 
 
 # -- applying
 
 
 def apply(
-    connection: Any, changes: Changes, done: Any, progress: Callable[[int, int], None] | None, workers: int | None
+    connection: Any,
+    changes: Changes,
+    done: Any,
+    progress: Callable[[int, int], None] | None = None,
+    workers: int | None = None,
 ) -> None:
-    """Bring the tables of `store` up to date; the caller holds a transaction."""
-    _delete(connection, [*changes.stale, *changes.removed], whole=True)
-    _delete(connection, changes.grown, whole=False)
-    connection.execute("SET preserve_insertion_order=false")
-    total = sum(source.bytes for source in changes.sources)
+    """Bring the tables of `store` up to date, chunk by chunk, each in a transaction; `done` is told what was done."""
+    sources = changes.sources
+    total = sum(source.size for source in sources)
     count = (min(os.cpu_count() or 1, 8) if workers is None else workers) if total > WORKER_BYTES else 1
     tell = _counter(progress, total)
-    read = _read_in_workers(connection, changes.sources, count, tell) if count > 1 else _read_here(
-        connection, changes.sources, tell
-    )  # fmt: skip
-    _note_sources(connection, read)
+    connection.execute("SET preserve_insertion_order=false")
+    if changes.removed:
+        with transaction(connection):
+            _delete(connection, changes.removed, whole=True)
+    if count > 1:
+        _apply_in_workers(connection, sources, count, tell)
+    else:
+        for chunk in _chunks(sources):
+            _apply_here(connection, chunk)
+            tell(sum(source.size for source in chunk))
     connection.execute("SET preserve_insertion_order=true")
-    done.read, done.appended, done.removed = len(changes.sources), len(changes.grown), len(changes.removed)
-    done.bytes_read = total
+    done.read, done.removed, done.bytes_read = len(sources), len(changes.removed), total
+    done.appended = sum(source.kept is not None for source in sources)
+
+
+@contextmanager
+def transaction(connection: Any) -> Iterator[None]:
+    """All of the block or nothing of it."""
+    connection.execute("BEGIN")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(Exception):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _apply_here(connection: Any, chunk: list[Source], *, as_lines: bool = True) -> None:
+    """Read a chunk and load it; where DuckDB refuses lines that we accept, again without giving it lines."""
+    try:
+        with transaction(connection):
+            _delete_old(connection, chunk)
+            with loading(connection, "store.main", as_lines=as_lines) as spool:
+                states = [read_source(source, spool) for source in chunk]
+            _note_sources(connection, chunk, states)
+    except RefusedByDuckDB:
+        if not as_lines:
+            raise
+        _apply_here(connection, chunk, as_lines=False)
+
+
+def _delete_old(connection: Any, chunk: list[Source]) -> None:
+    _delete(connection, [source.run.no for source in chunk if source.stale], whole=True)
+    _delete(connection, [source.run.no for source in chunk if source.kept is not None], whole=False)
 
 
 def _counter(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:
@@ -149,41 +197,29 @@ def _delete(connection: Any, numbers: list[int], *, whole: bool) -> None:
             connection.execute(f"DELETE FROM store.main.{table} WHERE run_no IN ({listed}) AND {condition}")
 
 
-def _note_sources(connection: Any, read: list[tuple[Source, bytes | None]]) -> None:
+def _note_sources(connection: Any, chunk: list[Source], states: list[bytes | None]) -> None:
     """The watermarks, in the same transaction as the rows they stand for."""
-    for start in range(0, len(read), 200):
+    for start in range(0, len(chunk), 200):
         values: list[Any] = []
-        for source, state in read[start : start + 200]:
+        for source, state in zip(chunk[start : start + 200], states[start : start + 200], strict=True):
             run = source.run
             values += [run.no, run.key, os.fsencode(run.path), source.signature, state]
         marks = ", ".join(["(?, ?, ?, ?, ?)"] * (len(values) // 5))
         connection.execute(f"INSERT INTO store.main.sources VALUES {marks}", values)
 
 
-def _read_here(
-    connection: Any, sources: list[Source], tell: Callable[[int], None]
-) -> list[tuple[Source, bytes | None]]:
-    read = []
-    with loading(connection, "store.main") as spool:
-        for source in sources:
-            read.append((source, read_source(source, spool)))
-            tell(source.bytes)
-    return read
-
-
 def read_source(source: Source, spool: Spool) -> bytes | None:
     """Read one run into a spool; returns the state to keep for it: only unfinished runs are expected to grow."""
-    found = read_run(source.run, spool, source.kept)
+    found = read_run(source.run, spool, None if source.kept is None else restore(source.kept))
     return None if found.state is None or found.row.finished else keep(found.state)
 
 
-def _read_in_workers(
+def _apply_in_workers(
     connection: Any, sources: list[Source], workers: int, tell: Callable[[int], None]
-) -> list[tuple[Source, bytes | None]]:
+) -> None:
     """Chunks of runs are read by processes into folders; this one loads the folders as they come."""
     import multiprocessing
 
-    read: list[tuple[Source, bytes | None]] = []
     parent = make_folder()
     try:
         with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -198,16 +234,24 @@ def _read_in_workers(
                     number += 1
                     running[pool.submit(read_chunk, folder, chunk)] = (folder, chunk)
                 if not running:
-                    return read
+                    return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     folder, chunk = running.pop(future)
-                    states = future.result()
-                    load_folder(connection, "store.main", folder)
+                    _load_chunk(connection, folder, chunk, future.result())
                     shutil.rmtree(folder)
-                    read.extend(zip(chunk, states, strict=True))
-                    tell(sum(source.bytes for source in chunk))
+                    tell(sum(source.size for source in chunk))
     finally:
         shutil.rmtree(parent, ignore_errors=True)
+
+
+def _load_chunk(connection: Any, folder: Path, chunk: list[Source], states: list[bytes | None]) -> None:
+    try:
+        with transaction(connection):
+            _delete_old(connection, chunk)
+            load_folder(connection, "store.main", folder)
+            _note_sources(connection, chunk, states)
+    except RefusedByDuckDB:
+        _apply_here(connection, chunk, as_lines=False)
 
 
 def read_chunk(folder: Path, chunk: list[Source]) -> list[bytes | None]:
@@ -226,7 +270,7 @@ def _chunks(sources: list[Source]) -> Iterator[list[Source]]:
     size = 0
     for source in sources:
         chunk.append(source)
-        size += source.bytes + 4096
+        size += source.size + 4096
         if size > CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0

@@ -15,11 +15,10 @@ from msgspec import Struct
 from ..errors import CompassError, InputError
 from ..life import life_of, paths_held_open
 from ..rundir import RunDir, find_runs, is_run_dir
-from . import guard
+from . import guard, ingest
 from .catalog import Catalog, Progress, Refreshed, check_place, default_file
-from .read import key_text, read_run
-from .spool import create_tables, loading
-from .tables import PlacedRun
+from .read import key_text
+from .spool import create_tables
 
 Report = Callable[[str, str], None]
 """Told of a path and, in words, what is wrong with it."""
@@ -178,13 +177,10 @@ def runs_below(paths: Sequence[str | os.PathLike[str]], on_problem: Report | Non
         yield RunDir(found[real].path, os.path.relpath(real, common))
 
 
-def load_runs(connection: Any, runs: Iterable[RunDir]) -> None:
+def load_runs(connection: Any, runs: list[RunDir]) -> None:
     """Read runs into the tables of `store`."""
-    connection.execute("SET preserve_insertion_order=false")
-    with loading(connection, "store.main") as spool:
-        for number, run in enumerate(runs, 1):
-            read_run(PlacedRun(number, key_text(run.run_key), run.path), spool)
-    connection.execute("SET preserve_insertion_order=true")
+    found = {key_text(run.run_key): (run, "") for run in runs}
+    ingest.apply(connection, ingest.all_new(found), Refreshed())
 
 
 def tell(on_problem: Report | None, path: Path, words: str) -> None:

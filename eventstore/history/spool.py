@@ -1,9 +1,11 @@
 """Rows into DuckDB: each table's rows go to a spool file as JSON lines, and from there in one INSERT.
 
 Measured to be the fastest way without Arrow (262,000 rows a second; multi-row VALUES and executemany are 40 to 200
-times as slow). DuckDB reads only what we encoded: payloads stand in it as strings, so that nothing that a stream can
-hold (NaN, repeated keys, lone surrogates, deep nesting) is refused or changed on the way. Only a payload that DuckDB's
-JSON functions can't take becomes NULL in `payload`; `payload_text` has it all the same.
+times as slow). Events go in two ways. Lines that are clean are given to DuckDB as they are, with their place in front.
+Any other is encoded anew with its payload as a string, so that nothing that a stream can hold (NaN, lone surrogates,
+odd types) is refused or changed on the way; a payload that DuckDB's JSON functions can't take is NULL in `payload`, and
+`payload_text` has it. Where DuckDB refuses a line all the same (it has a member twice), its chunk is read again, and
+all of it goes the second way.
 """
 
 import os
@@ -25,8 +27,13 @@ SPOOL_BYTES = 64 * 1024 * 1024
 _BIG_ROW = 8 * 1024 * 1024
 """DuckDB's reader limits a line to 16 MiB; a row this large goes in by a bound parameter instead."""
 BIG_ROWS = "big-rows"
+LINES = "lines"
 BigRowTaker: TypeAlias = Callable[[str, dict[str, Any]], None]
 _TABLE_OF = {kind: name for name, kind in TABLES.items()}
+
+
+class RefusedByDuckDB(Exception):
+    """DuckDB doesn't read a line that we do: all is to be encoded anew."""
 
 
 class Spool:
@@ -36,13 +43,22 @@ class Spool:
     """
 
     def __init__(
-        self, folder: Path, on_full: Callable[[], None] | None = None, on_big: BigRowTaker | None = None
+        self,
+        folder: Path,
+        on_full: Callable[[], None] | None = None,
+        on_big: BigRowTaker | None = None,
+        *,
+        as_lines: bool = True,
     ) -> None:
-        self.folder = folder
+        self.folder, self.as_lines = folder, as_lines
         self._on_full, self._on_big = on_full, on_big
         self._files: dict[str, IO[bytes]] = {}
         self._bytes = 0
         self._encoder = msgspec.json.Encoder()
+
+    def lines(self, lines: list[bytes]) -> None:
+        """Clean lines of the events table, their place put in front."""
+        self._write(LINES, b"".join(lines))
 
     def events(self, rows: list[EventRow]) -> None:
         """Rows of the events table, their place set."""
@@ -101,7 +117,15 @@ class Spool:
 
 
 def load_folder(connection: Any, schema: str, folder: Path) -> None:
-    """Put what a spool's files hold into the tables."""
+    """Put what a spool's files hold into the tables. Raises RefusedByDuckDB; then nothing of it may be kept."""
+    import duckdb
+
+    lines = folder / LINES
+    if lines.exists() and lines.stat().st_size:
+        try:
+            connection.execute(insert_from_spool(schema, "events", as_lines=True), [str(lines)])
+        except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
+            raise RefusedByDuckDB(str(error)) from None
     for table in ALL_TABLES:
         path = folder / table
         if path.exists() and path.stat().st_size:
@@ -114,13 +138,14 @@ def load_folder(connection: Any, schema: str, folder: Path) -> None:
 
 
 @contextmanager
-def loading(connection: Any, schema: str) -> Iterator[Spool]:
+def loading(connection: Any, schema: str, *, as_lines: bool = True) -> Iterator[Spool]:
     """A spool whose rows go into the tables of `schema`, the last of them when the block ends."""
     folder = make_folder()
     spool = Spool(
         folder,
         lambda: load_folder(connection, schema, folder),
         lambda table, values: insert_one(connection, schema, table, values),
+        as_lines=as_lines,
     )
     try:
         yield spool
@@ -147,23 +172,31 @@ def _fast_folder() -> str | None:
 
 
 def create_tables(connection: Any, schema: str) -> None:
-    """All tables of a history, empty."""
+    """All tables of a history, empty; `sources` has the watermarks."""
     for table in ALL_TABLES:
         columns = ", ".join(f'"{name}" {kind}' for name, kind in columns_of(table).items())
         connection.execute(f"CREATE TABLE {schema}.{table} ({columns})")
+    connection.execute(
+        f"CREATE TABLE {schema}.sources (run_no INTEGER, run_key VARCHAR, path BLOB, signature VARCHAR, state BLOB)"
+    )
 
 
-def insert_from_spool(schema: str, table: str) -> str:
-    """The statement that loads a table from its spool file, given as its one parameter."""
+def insert_from_spool(schema: str, table: str, *, as_lines: bool = False) -> str:
+    """The statement that loads a table from its spool file, given as its one parameter.
+
+    `as_lines` is for events as their lines have them: the payload is JSON there, not a string.
+    """
     columns = columns_of(table)
     spooled = {
         _spooled_name(table, name): "DOUBLE" if kind == "TIMESTAMP" else "VARCHAR" if kind == "JSON" else kind
         for name, kind in columns.items()
-        if name != "payload_text"
+        if name != "payload_text" and not (as_lines and name == "extra")
     }
+    if as_lines:
+        spooled["payload"] = "JSON"
     wanted = ", ".join(f"'{name}': '{kind}'" for name, kind in spooled.items())
     selected = ", ".join(
-        _expression(name, kind, f'"{_spooled_name(table, name)}"') for name, kind in columns.items()
+        _expression(name, kind, f'"{_spooled_name(table, name)}"', as_lines) for name, kind in columns.items()
     )
     return (
         f"INSERT INTO {schema}.{table} SELECT {selected} FROM read_ndjson(?, columns={{{wanted}}}, "
@@ -177,9 +210,15 @@ def _spooled_name(table: str, column: str) -> str:
     return f"~{column}" if column in ("run_no", "run_key", "seq", "line", "offset", "extra") else column
 
 
-def _expression(column: str, kind: str, spooled: str) -> str:
+def _expression(column: str, kind: str, spooled: str, as_lines: bool) -> str:
+    if as_lines and kind in ("JSON", "VARCHAR") and column in ("payload_text", "extra"):
+        return "NULL"
+    if as_lines and kind == "JSON":
+        return spooled
     if column == "payload_text":
         return "CASE WHEN NOT json_valid(payload) THEN payload END"
+    if column == "payload":  # compact, as DuckDB's reader makes it of a clean line; null is NULL there, too
+        return "CASE WHEN json_valid(payload) AND payload <> 'null' THEN json(payload) END"
     if kind == "JSON":
         return f"CASE WHEN json_valid({spooled}) THEN {spooled} END"
     if kind == "TIMESTAMP":
@@ -204,7 +243,7 @@ def insert_one(connection: Any, schema: str, table: str, values: dict[str, Any])
         if name == "payload_text":
             expressions[name] = "CASE WHEN NOT json_valid($payload_text) THEN $payload_text END"
         elif columns[name] == "JSON":
-            expressions[name] = f"CASE WHEN json_valid(${name}) THEN ${name} END"
+            expressions[name] = f"CASE WHEN json_valid(${name}) THEN json(${name}) END"
         elif columns[name] == "TIMESTAMP":
             expressions[name] = moment_sql(f"${name}::DOUBLE")
     listed = ", ".join(f'"{name}"' for name in names)

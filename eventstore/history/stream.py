@@ -28,12 +28,20 @@ from .values import as_float, as_int, json_text, text
 
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PROBE_BYTES = 4096
+MAX_PLAIN_LINE = 4 * 1024 * 1024
+"""A longer line is not given to DuckDB's reader of JSON lines, which has a limit of its own."""
 _decoder = msgspec.json.Decoder(list[EventRow])
 
 
 class Sink(Protocol):
-    """Where rows go. `events` takes rows of the events table, `rows` those of all others."""
+    """Where rows go. `lines` and `events` take those of the events table, `rows` those of all others.
 
+    `as_lines` tells whether clean lines may go as they are.
+    """
+
+    @property
+    def as_lines(self) -> bool: ...
+    def lines(self, lines: list[bytes]) -> None: ...
     def events(self, rows: list[EventRow]) -> None: ...
     def rows(self, run: PlacedRun, rows: Iterable[Struct]) -> None: ...
 
@@ -177,8 +185,9 @@ class StreamReader:
         state = self.state
         progress.apply_block(state.progress, block)
         run_info.apply_block(state.run_info, block)
-        state.run_info.plans = plans_fold.State()  # the plans have rows of their own
-        rows = event_rows(block)
+        if state.run_info.plans.unique:
+            state.run_info.plans = plans_fold.State()  # the plans have rows of their own
+        rows, lines = read_block(block, self.run)
         timeline.apply_facts(state.timeline, rows, block.first_seq)  # type: ignore[arg-type]
         if state.first is None:
             one = rows[0]
@@ -186,12 +195,15 @@ class StreamReader:
                 one.timestamp, one.orchestration_id, one.request_key, one.request_name, one.request_index
             )
         state.last_event_at = rows[-1].timestamp
-        state.retries += sum(row.event == "attempt_retry" for row in rows)
-        place_rows(rows, block, self.run)
-        self.sink.events(rows)
+        state.retries += len(state.timeline.retries)
         ended = timeline.take_ended(state.timeline)
         if ended:
             self.sink.rows(self.run, self.plans.rows(ended))
+        if lines is not None and self.sink.as_lines:
+            self.sink.lines(lines)
+        else:
+            place_rows(rows, block, self.run)
+            self.sink.events(rows)
 
 
 def unchanged_so_far(run: PlacedRun, reached: Reached) -> bool:
@@ -242,15 +254,41 @@ def _damage_row(finding: Finding) -> DamageRow:
     )
 
 
-def event_rows(block: Block) -> list[EventRow]:
-    """The rows of a batch of accepted lines; their place is not set yet."""
+def read_block(block: Block, run: PlacedRun) -> tuple[list[EventRow], list[bytes] | None]:
+    """The rows of a batch of accepted lines, their place not set; and where all are clean, the lines with theirs."""
     try:
-        return _decoder.decode(b"[%b]" % b",".join(block.lines))
-    except _REFUSALS:
-        return [_odd_row(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
+        return _decoder.decode(b"[%b]" % b",".join(block.lines)), placed_lines(block, run)
+    except (*_REFUSALS, NotPlainError):
+        return [odd_row(head, line) for head, line in zip(block.heads, block.lines, strict=True)], None
 
 
-def _odd_row(head: Any, line: bytes) -> EventRow:
+class NotPlainError(Exception):
+    """A line is too long, or does not begin with its object."""
+
+
+def placed_lines(block: Block, run: PlacedRun) -> list[bytes]:
+    """The lines of a batch with their place put in front, as members that `insert_lines` of the spool knows."""
+    head = b'{"~run_no":%d,"~run_key":%b,' % (run.no, msgspec.json.encode(run.key))
+    placed = []
+    seq, offset, number = block.first_seq, block.offset, block.first_line
+    offsets, numbers = block.offsets, block.line_numbers
+    for index, line in enumerate(block.lines):
+        if offsets is not None and numbers is not None:
+            offset, number = offsets[index], numbers[index]
+        if line[:1] != b"{" or len(line) > MAX_PLAIN_LINE:
+            raise NotPlainError
+        placed.append(
+            b'%b"~seq":%d,"~line":%d,"~offset":%d,%b' % (head, seq, number, offset, line[1:])
+            if line[-1:] == b"\n"
+            else b'%b"~seq":%d,"~line":%d,"~offset":%d,%b\n' % (head, seq, number, offset, line[1:])
+        )
+        offset += len(line)
+        number += 1
+        seq += 1
+    return placed
+
+
+def odd_row(head: Any, line: bytes) -> EventRow:
     """A line that doesn't fit the columns: odd values become text, numbers that no column holds become NULL."""
     event = codec.decode_accepted(line, head)
     members = codec.envelope_members(event)

@@ -72,8 +72,8 @@ class RunRow(Struct, gc=False, kw_only=True):
 class EventRow(Struct, gc=False, forbid_unknown_fields=True):
     """One accepted record: the thirteen members of its line, decoded by the names they have there, then its place.
 
-    `payload` is the payload's text exactly as the line has it. Fields with `~` in their name are set after decoding,
-    whatever a line says. `extra` holds members that the specification doesn't name.
+    A line that decodes into it strictly is one that DuckDB reads with the same result. Fields with `~` in their name
+    are set after decoding, whatever a line says. `extra` holds members that the specification doesn't name.
     """
 
     run_id: str
@@ -84,7 +84,7 @@ class EventRow(Struct, gc=False, forbid_unknown_fields=True):
     attempt: WholeNumber | None = None
     phase: str | None = None
     status: str | None = None
-    payload: Raw = Raw(b"{}")
+    payload: Raw = Raw(b"null")
     orchestration_id: str | None = None
     request_key: str | None = None
     request_name: str | None = None
