@@ -28,8 +28,10 @@ from projections.verify_details import check_details
 from projections.verify_plans import TaskPlans
 from projections.verify_texts import LOG_NAME, StreamSecrets
 
+from . import codec
 from .errors import InputError
 from .events import Json
+from .json_files import read_bytes
 from .life import life_of
 from .records import Finding
 from .rundir import (
@@ -51,6 +53,8 @@ from .verifying_texts import RECORD_FILES, SecretsIn, check_everything, check_lo
 METRICS_NAME = "metrics.json"
 SMALL_FILES = (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME, METRICS_NAME)
 _CANDIDATES = 3
+_KEYS_CHECKED_BYTES = 64 * 1024
+"""Repeated keys of a bigger file would cost more than everything else about it."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -172,13 +176,24 @@ class _Checked:
                 self.files.add(name)
                 self.bytes += split.size
                 self.plans = split.plans
+                self._check_keys(name)
                 return Document(split.members)
         stored: StoredFile = read_json_file(path)
         if stored.members is not None or stored.problem is not None:
             self.files.add(name)
             with contextlib.suppress(OSError):
                 self.bytes += path.stat().st_size
+            if stored.members is not None:
+                self._check_keys(name)
         return Document(stored.members, stored.problem)
+
+    def _check_keys(self, name: str) -> None:
+        try:
+            content = read_bytes(self.path / name, _KEYS_CHECKED_BYTES)
+        except (InputError, FileNotFoundError):
+            return
+        for key in dict.fromkeys(codec.duplicate_keys(content)):
+            self.notes.add("duplicate_key", f"{key[:80]} stands twice in one object", file=name)
 
     def _members(self, name: str) -> Json | None:
         return self.stored[name].members

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from projections.noting import Notes
-from projections.verify_checkpoints import CheckpointFacts, check_checkpoint, check_manifest
+from projections.verify_checkpoints import CheckpointFacts, check_answer, check_checkpoint, check_manifest
 from projections.verify_details import AttemptFacts, RetryFacts, TaskFacts
 from projections.verify_plans import TaskPlans, parse_plan
 
@@ -71,16 +71,19 @@ class DetailsReader:
 
     def _attempt(self, task: TaskDir, attempt: AttemptDir) -> AttemptFacts:
         path = f"{task.relative}/{attempt.path.name}"
-        if attempt.has_checkpoint:
-            self._check_checkpoint(task, attempt, path)
+        evaluation = self._check_checkpoint(task, attempt, path) if attempt.has_checkpoint else None
         if not attempt.has_result:
             return AttemptFacts(attempt.number, path, attempt.listed, attempt.exists, retries=self._retries(attempt))
-        result = attempt.read_result("artifacts")
+        result = attempt.read_result("artifacts", "final_answer")
         self._count(attempt.path / RESULT_FILE)
         declared = result.members.get("artifacts")
         manifest = declared.get("declared_artifacts") if isinstance(declared, dict) else None
         if manifest is not None and not attempt.has_checkpoint:
             self._check_artifacts(manifest, task, attempt, f"{path}/{RESULT_FILE}")
+        if evaluation is not None and result.is_result:
+            answer = _snapshot(evaluation, "run_result").final_answer
+            about: Any = {"task_id": task.task_id, "attempt": attempt.number}
+            check_answer(self.notes, result.members.get("final_answer"), answer, f"{path}/{RESULT_FILE}", about)
         return AttemptFacts(
             number=attempt.number,
             path=path,
@@ -104,7 +107,7 @@ class DetailsReader:
 
     # -- checkpoints and artifacts
 
-    def _check_checkpoint(self, task: TaskDir, attempt: AttemptDir, path: str) -> None:
+    def _check_checkpoint(self, task: TaskDir, attempt: AttemptDir, path: str) -> Evaluation | None:
         file = attempt.path / CHECKPOINT_FILE
         self._count(file)
         found = read_checkpoint(file)
@@ -120,6 +123,7 @@ class DetailsReader:
         check_checkpoint(self.notes, facts, self.run_id, reuses="reused_from" in self.info)
         if evaluation is not None and evaluation.artifacts is not None:
             self._check_artifacts(evaluation.artifacts, task, attempt, facts.path)
+        return evaluation
 
     def _check_artifacts(self, manifest: Any, task: TaskDir, attempt: AttemptDir, file: str) -> None:
         about: Any = {"file": file, "task_id": task.task_id, "attempt": attempt.number}
@@ -179,8 +183,9 @@ class DetailsReader:
             return
 
 
-class _Named(Struct, gc=False):
+class _Snapshot(Struct, gc=False):
     task_id: Any | UnsetType = UNSET
+    final_answer: Any | UnsetType = UNSET
 
 
 def _identity(evaluation: Evaluation) -> Json:
@@ -189,16 +194,15 @@ def _identity(evaluation: Evaluation) -> Json:
 
 
 def _named(evaluation: Evaluation) -> Json:
-    """Task ids inside the snapshots; one that can't be read has none, and is the reader's matter."""
-    found: Json = {}
-    for name in _SNAPSHOTS:
-        raw: Raw | UnsetType = getattr(evaluation, name)
-        if raw is UNSET:
-            continue
-        try:
-            task_id = msgspec.json.decode(raw, type=_Named).task_id
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        if task_id is not UNSET:
-            found[name] = task_id
-    return found
+    """Task ids inside the snapshots."""
+    found = {name: _snapshot(evaluation, name).task_id for name in _SNAPSHOTS}
+    return {name: task_id for name, task_id in found.items() if task_id is not UNSET}
+
+
+def _snapshot(evaluation: Evaluation, name: str) -> _Snapshot:
+    """The wanted members of a snapshot; one that can't be read has none, and is the reader's matter."""
+    raw: Raw | UnsetType = getattr(evaluation, name)
+    try:
+        return _Snapshot() if raw is UNSET else msgspec.json.decode(raw, type=_Snapshot)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Snapshot()

@@ -5,7 +5,7 @@ Pure: `CheckpointFacts` are what a reader found; whether files are what a manife
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from eventstore.events import Json
 
@@ -65,6 +65,13 @@ def _check_identity(
     if run_id is not None and source != run_id and not reuses:
         words = f"source_run_id is {_short(source)}, the run is {_short(run_id)} and reuses nothing"
         notes.add("checkpoint_identity", words, **about)
+
+
+def check_answer(notes: Notes, stored: Any, said: Any, file: str, about: Any) -> None:
+    """The agent's answer stands in the result and in the checkpoint; `said` is unset where it doesn't."""
+    if said is not UNSET and stored != said:
+        words = f"final_answer is {_short(stored)}, the checkpoint says {_short(said)}"
+        notes.add("answer_differs", words, file=file, **about)
 
 
 def check_manifest(notes: Notes, manifest: Any, directory: str, about: Any) -> bool:

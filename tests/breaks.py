@@ -179,6 +179,7 @@ BREAKS: dict[str, Break] = {
     "checkpoint_old_schema": Break("r_ok", b.edit_evaluation(b.older_evaluation)),
     "checkpoint_identity": Break("r_ok", b.edit_evaluation(lambda evaluation: evaluation.update(attempt=2))),
     "checkpoint_mode": Break("r_ok", b.edit_evaluation(lambda e: e.update(source_evaluation_mode="later"))),
+    "answer_differs": Break("r_ok", b.edit_task("*1/result.json", lambda result: result.update(final_answer="x"))),
     "artifact_manifest": Break("r_ok", b.edit_evaluation(lambda e: e["artifacts"].update(entries={})), b.add_artifacts),
     "artifact_directory": Break("r_ok", b.edit_evaluation(lambda e: e["artifacts"].update(directory="details/x"))),
     "artifacts_incomplete": Break("r_ok", b.edit_evaluation(lambda e: e["artifacts"].update(complete=False))),
