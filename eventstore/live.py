@@ -11,17 +11,18 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from projections import progress, run_info
 from projections import snapshots as folding
+from projections.pieces import pretty_pieces
 
 from . import codec
 from .errors import OutputError
-from .events import Json
+from .events import KNOWN_EVENTS, Json
 from .filesystem import REAL, FileSystem
 from .records import Block, Head
 from .rundir import PROGRESS_NAME, RUN_INFO_NAME
@@ -34,8 +35,20 @@ GROWTH = 0.5
 """`run_info.json` is written again when the lines of new plans come to this part of its (indented, so longer) bytes."""
 
 _CHUNK_LINES = 200
+_CHUNK_PIECES = 20
 _STATUS_EVENTS = frozenset({"run_started", "run_finished", "metric_artifacts_written"})
-_heads = msgspec.json.Decoder(list[Head])
+_any_heads = msgspec.json.Decoder(list[Head])
+_KnownHead = msgspec.defstruct(
+    "KnownHead",
+    [
+        ("run_id", str),
+        ("event", Literal[tuple(KNOWN_EVENTS)]),  # strings that need not be made
+        ("timestamp", int | float),
+        ("task_id", str | None, None),
+    ],
+    gc=False,
+)
+_known_heads = msgspec.json.Decoder(list[_KnownHead])  # type: ignore[valid-type]
 
 
 class Noticed(Struct):
@@ -184,10 +197,18 @@ class LiveSnapshots:
         grown = noticed.plan_bytes > GROWTH * self._run_info_bytes
         if not self._keeps_run_info or not (everything or noticed.status or grown):
             return
-        content = run_info.render(self._state.run_info)
+        content = self._rendered_run_info()
         if content and self._replace(RUN_INFO_NAME, content):
             self._run_info_bytes = len(content)
             noticed.plan_bytes, noticed.status = 0, False
+
+    def _rendered_run_info(self) -> bytes:
+        info, pieces = run_info.record(self._state.run_info), []
+        for piece in pretty_pieces(info) if info is not None else ():
+            pieces.append(piece)
+            if not len(pieces) % _CHUNK_PIECES:
+                time.sleep(0)
+        return b"".join(pieces)
 
     def _replace(self, name: str, content: bytes) -> bool:
         try:
@@ -202,11 +223,14 @@ class LiveSnapshots:
 
 
 def decode_heads(lines: list[bytes]) -> list[Any]:
-    """The heads of lines of ours; odd ones (NaN, lone surrogates) by the tolerant reader."""
-    try:
-        return _heads.decode(b"[%b]" % b",".join(lines))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return [_head(line) for line in lines]
+    """The heads of lines of ours; events that nobody knows, and odd lines (NaN, lone surrogates), by slower ways."""
+    array = b"[%b]" % b",".join(lines)
+    for decoder in (_known_heads, _any_heads):
+        try:
+            return decoder.decode(array)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return [_head(line) for line in lines]
 
 
 def _head(line: bytes) -> Head:

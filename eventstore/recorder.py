@@ -50,6 +50,7 @@ from .spelling import Origin
 
 logger = logging.getLogger(__name__)
 
+_TURNING_POINTS = frozenset({RunFinished, RunStarted})
 _AFTER_THE_END = frozenset({*ADMINISTRATIVE_EVENTS.values(), RunStarted})
 
 
@@ -242,13 +243,13 @@ class RunRecorder:
         (nothing of it is left), LogPoisonedError when the disk can't be trusted any more, UsageError for an event that
         has no place here.
         """
-        if self._finished or type(event) in (RunFinished, RunStarted):
+        if self._finished or type(event) in _TURNING_POINTS:
             return self._append_turning_point(event)
         return self.log.append(self._masker.mask(event))
 
     async def append_async(self, event: Event) -> int:
         """As `append`, without holding the event loop for an fsync."""
-        if self._finished or type(event) in (RunFinished, RunStarted):
+        if self._finished or type(event) in _TURNING_POINTS:
             import asyncio
 
             return await asyncio.to_thread(self._append_turning_point, event)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from faults import FaultyFiles
+from recorded import ROOT, RUNS
 
+from eventstore import codec
 from eventstore.errors import InputError, LockedError, LogPoisonedError, OutputError, RefusedError, UsageError
 from eventstore.events import (
     AttemptFinished,
@@ -37,6 +39,7 @@ from eventstore.recorder import RunRecorder
 from eventstore.replaying import replay_run
 from eventstore.scan import scan
 from eventstore.spelling import Origin
+from projections.pieces import pretty_pieces
 
 REQUEST = {
     "model": {"id": "m", "api_key": "sk-0123456789abcdef0123"},
@@ -414,6 +417,22 @@ def test_bytes_written_for_one_plan_do_not_depend_on_how_many_there_were(tmp_pat
     assert len(load(tmp_path / "r" / "run_info.json")["resolved_execution_plans"]) == attempts
     assert final / attempts < 1200
     check_rebuilds(tmp_path / "r")
+
+
+@pytest.mark.parametrize("name", [*RUNS])
+def test_run_info_in_pieces_is_run_info(name):
+    """Made step by step, so that appending threads get their turn, and the same bytes."""
+    info = load(ROOT / RUNS[name] / "run_info.json")
+    assert b"".join(pretty_pieces(info)) == codec.dump_pretty(info, sort_keys=True)
+
+
+@pytest.mark.parametrize("info", [
+    {}, {"resolved_execution_plans": {}}, {"resolved_execution_plans": None, "é\n\ud800": float("nan")},
+    {"resolved_execution_plans": {"t\n\"\ud800": {"1": {"a": [], "b": "x\ny", "f": float("inf")}}, "": {}}},
+])  # fmt: skip
+def test_odd_run_info_in_pieces_is_the_same_bytes(info):
+    """Empty, hostile and non-finite members included."""
+    assert b"".join(pretty_pieces(info)) == codec.dump_pretty(info, sort_keys=True)
 
 
 def test_a_snapshot_that_can_not_be_written_disturbs_nobody(tmp_path, caplog):
