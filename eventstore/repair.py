@@ -286,8 +286,8 @@ def _apply(
         run_id = examined.found.run_id if examined.found else None
         line, link = repair_line(run_dir, run_id, assessed, payload, clock())
         _finish_building(target, line, files)
+        keep_backup(path, backup, files)  # first: it decides the number that what is set aside has as well
         aside = set_aside(path, examined.layout.aside, backup, files)
-        keep_backup(path, backup, files)
         _check_unchanged(path, examined)
         files.replace(target, path)
         files.sync_folder(run_dir)  # without it the rename itself can be lost
