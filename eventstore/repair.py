@@ -144,7 +144,8 @@ def _scan_as(path: Path, run_id: str | None) -> _Examined:
         for head in block.heads:
             if head.event in ("run_started", "run_finished"):
                 examined.ended = head.event == "run_finished"
-        examined.last_timestamp = block.heads[-1].timestamp
+        told = (head.timestamp for head in reversed(block.heads) if head.event != "stream_repaired")
+        examined.last_timestamp = next(told, examined.last_timestamp)  # a repair is no sign of the run's writer
         examined.repaired_last = block.heads[-1].event == "stream_repaired"
         if block.offsets is not None:
             rows = zip(block.offsets, block.lines, strict=True)

@@ -1,4 +1,4 @@
-"""`repair`: a plan first; then whole records kept, damage set aside, the damaged stream kept, and the record of it all."""
+"""`repair`: a plan first; then whole records kept, damage set aside, the damaged stream kept, a record of it all."""
 
 import json
 import os
