@@ -128,6 +128,7 @@ def _set_aside(run_dir: Path, path: Path, fd: int, start: int, end: int, files: 
         files.close(copy)
     files.sync_folder(run_dir)
     files.ftruncate(fd, start)
+    files.fsync(fd)  # so that no crash brings the tail back under what is appended next
     return target
 
 

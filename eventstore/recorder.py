@@ -9,17 +9,18 @@ Every state change is one appended event; `progress.json` and `run_info.json` fo
 docs/recording.md.
 """
 
+import atexit
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from . import codec
 from .durability import Durability
@@ -34,19 +35,19 @@ from .events import (
     RunFinished,
     RunFinishedPayload,
     RunStarted,
-    RunStartedPayload,
     TerminalStatus,
     event_name,
 )
 from .filesystem import REAL, FileSystem
 from .live import LiveSnapshots, Noticed
 from .masking import Masker
-from .redact import redact, redact_keys, secret_environment_values
+from .redact import redact_keys, secret_environment_values
 from .request import Request, as_request
 from .rundir import PARAMS_NAME, RUN_INFO_NAME, open_run, read_json_file
 from .sessions import Session, found_session, new_session, reserve, set_evaluation_aside
 from .snapshots import replace_file
 from .spelling import Origin
+from .starts import analysis_started, run_started, secrets_of, started_payload, stored_start
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class RunRecorder:
         self.log.take_unread()
         self.log.on_unread = self.live.wake
         self.live.start()
+        atexit.register(self.close)  # a program that ends without closing: last snapshot, last fsync
 
     # -- beginnings
 
@@ -115,8 +117,8 @@ class RunRecorder:
         request = as_request(request)
         name = run_id or request.output.run_id or run_dir.resolve().name
         request = request.with_run_id(name)
-        secrets = _secrets_of(request)
-        started = _run_started(request, name, reused_from, secrets, clock())
+        secrets = secrets_of(request)
+        started = run_started(request, name, reused_from, secrets, clock())
         lock = reserve(run_dir, files)
         session = new_session(
             run_dir, lock, request, started, durability=durability, origin=origin, secrets=secrets, files=files,
@@ -149,7 +151,7 @@ class RunRecorder:
         recorder = cls(session, files=files, clock=clock)
         if not session.log.opened.records:
             # It died before its first event: what run_info.json says of the beginning goes into the stream now.
-            return recorder._begin(_stored_start(recorder.run_info or {}))
+            return recorder._begin(stored_start(recorder.run_info or {}))
         if session.owned:
             recorder.live.refresh(everything=True)
         return recorder
@@ -177,7 +179,7 @@ class RunRecorder:
         session.keeps_run_info = False
         recorder = cls(session, files=files, clock=clock, on_progress=on_progress)
         if recorder._started is None:
-            recorder._started = _stored_start(recorder.run_info or {})
+            recorder._started = stored_start(recorder.run_info or {})
         return recorder
 
     @classmethod
@@ -197,7 +199,7 @@ class RunRecorder:
         info = read_json_file(run_dir / RUN_INFO_NAME).members or {}
         lock, name = set_evaluation_aside(run_dir, files)
         secrets = secret_environment_values(os.environ)
-        started = _analysis_started(info, str(name or info.get("run_id") or run_dir.resolve().name))
+        started = analysis_started(info, str(name or info.get("run_id") or run_dir.resolve().name))
         session = new_session(
             run_dir, lock, None, started, durability=durability, origin=None, secrets=secrets, files=files, clock=clock,
             log_level=None,
@@ -275,7 +277,7 @@ class RunRecorder:
         """A start given by the caller says as much as ours: what it leaves open is filled in."""
         known = codec.payload_members(self._started) if self._started is not None else {}
         members = known | {name: v for name, v in codec.payload_members(event).items() if v is not None}
-        return structs.replace(event, payload=_started_payload(members))
+        return structs.replace(event, payload=started_payload(members))
 
     def sync(self) -> None:
         """Return when everything appended so far is on stable storage."""
@@ -334,10 +336,17 @@ class RunRecorder:
         payload = RunFinishedPayload(error=error) if error else RunFinishedPayload()
         return self.append(RunFinished(status=status, payload=payload))
 
+    async def finish_async(self, status: TerminalStatus = "completed", error: str | None = None) -> int:
+        """As `finish`, without holding the event loop for the snapshots and the fsync."""
+        import asyncio
+
+        return await asyncio.to_thread(self.finish, status, error)
+
     def close(self) -> None:
         """Stop recording without a terminal event: `open` goes on later. Harmless when done twice."""
         if self._pid != os.getpid():
             return  # a forked child: nothing here is its own
+        atexit.unregister(self.close)
         try:
             self.live.close()
             if self.log.failure is None:
@@ -393,49 +402,3 @@ def status_for(error: BaseException) -> TerminalStatus:
     stopped = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
     # By name, so that a program without asyncio need not load it.
     return "cancelled" if stopped or type(error).__name__ == "CancelledError" else "failed"
-
-
-def _run_started(
-    request: Request, run_id: str, reused_from: Json | None, secrets: Sequence[str], now: float
-) -> RunStarted:
-    """The first event; it holds all that `run_info.json` says of the beginning."""
-    members: Json = {name: getattr(request, name).id for name in ("benchmark", "harness", "environment", "model")}
-    members["request"] = request.record(secrets)
-    members["started_at"] = datetime.fromtimestamp(now).astimezone().isoformat(timespec="seconds")
-    if reused_from:
-        members["reused_from"] = redact(reused_from, secrets)
-    started = RunStarted(run_id=run_id, timestamp=now, payload=_started_payload(members))
-    try:
-        codec.encode(started)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"the request can't be written as JSON: {error}") from None
-    return started
-
-
-def _stored_start(info: Json) -> RunStarted:
-    members = _stored_ids(info)
-    members |= {name: info[name] for name in ("request", "started_at", "reused_from") if info.get(name)}
-    return RunStarted(payload=_started_payload(members))
-
-
-def _analysis_started(info: Json, run_id: str) -> RunStarted:
-    return RunStarted(run_id=run_id, payload=_started_payload(_stored_ids(info) | {"analysis": True}))
-
-
-def _stored_ids(info: Json) -> Json:
-    request = info.get("request")
-    sections: Json = request if isinstance(request, dict) else {}
-    ids = {name: sections.get(name) for name in ("benchmark", "harness", "environment", "model")}
-    return {name: part.get("id") for name, part in ids.items() if isinstance(part, dict)}
-
-
-def _started_payload(members: Json) -> RunStartedPayload:
-    known = {name: v for name, v in members.items() if name in RunStartedPayload.__struct_fields__}
-    return RunStartedPayload(**known, **({"extra": members} if known.keys() != members.keys() else {"extra": UNSET}))
-
-
-def _secrets_of(request: Request) -> tuple[str, ...]:
-    """Values to mask wherever they stand: this environment's, and the request's own key."""
-    key = request.model.api_key
-    own = (key,) if len(key) >= 8 and not key.startswith("${") else ()
-    return secret_environment_values(os.environ) + own

@@ -160,7 +160,7 @@ def test_a_torn_tail_is_set_aside_before_the_first_append(tmp_path, tail):
         files = FaultyFiles()
         with EventLog.open(tmp_path, files=files) as log:
             assert log.opened.torn == tmp_path / f"{STREAM}.torn-{number}"
-            assert files.fsyncs == 2  # the copy and the folder, before the cut
+            assert files.fsyncs == 3  # the copy and the folder before the cut, then the stream
             log.append(TaskStarted(task_id="b"))
         assert (tmp_path / f"{STREAM}.torn-{number}").read_bytes() == tail
         check_whole(tmp_path, 1 + number)

@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -39,6 +41,7 @@ from eventstore.recorder import RunRecorder
 from eventstore.replaying import replay_run
 from eventstore.scan import scan
 from eventstore.spelling import Origin
+from eventstore.witness import read_witness
 from projections.pieces import pretty_pieces
 
 REQUEST = {
@@ -562,13 +565,29 @@ def test_a_forked_child_leaving_the_block_ends_nothing(tmp_path):
     check_rebuilds(tmp_path / "r")
 
 
+def test_a_program_that_ends_without_closing_leaves_its_last_snapshot(tmp_path):
+    """The end of the interpreter is no crash."""
+    script = (
+        "import sys\n"
+        "from eventstore.events import AttemptStarted\n"
+        "from eventstore.recorder import RunRecorder\n"
+        "parts = ('model', 'benchmark', 'harness', 'environment')\n"
+        "run = RunRecorder.create(sys.argv[1], request={name: {'id': name} for name in parts})\n"
+        "for _ in range(3000): run.append(AttemptStarted(task_id='t', attempt=1))\n"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path / "r"], cwd=ROOT.parent.parent.parent, check=True)
+    assert load(tmp_path / "r" / "progress.json")["attempts_started"] == 3000
+    assert read_witness(tmp_path / "r").mark.seq == 3000
+    check_rebuilds(tmp_path / "r")
+
+
 def test_it_is_an_asynchronous_context_too(tmp_path):
     """`async with` ends the run as `with` does."""
 
     async def main() -> None:
         async with create(tmp_path / "r") as run:
             await run.append_async(TaskStarted(task_id="t"))
-            await run.append_async(RunFinished(status="completed"))
+            await run.finish_async("completed")
             with pytest.raises(UsageError):
                 await run.append_async(TaskStarted(task_id="t"))
 
