@@ -76,8 +76,9 @@ def _print_attempt(attempt: dict[str, Any]) -> None:
         words = "an evaluation can resume from it" if checkpoint["evaluation"] else "no evaluation in it"
         line(f"  checkpoint: {clean(checkpoint['problem'] or words)}")
     if plan is not None:
-        recipes = plan.get("applied_recipes") or ["none"]
-        line(clean(f"  plan: recipes {', '.join(map(str, recipes))}; run network "
+        recipes = plan.get("applied_recipes") or "none"
+        named = ", ".join(map(str, recipes)) if isinstance(recipes, list) else recipes
+        line(clean(f"  plan: recipes {named}; run network "
                    f"{_mode(plan.get('run_network_policy'))}"))  # fmt: skip
 
 

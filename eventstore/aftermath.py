@@ -192,9 +192,10 @@ def plan_words(text: str) -> Json:
         return {}
     environment = plan.get("environment")
     named = environment if isinstance(environment, dict) else {}
+    recipes = plan.get("applied_recipes")
     return {
         "environment": named.get("id"),
-        "applied_recipes": plan.get("applied_recipes"),
+        "applied_recipes": [str(name) for name in recipes] if isinstance(recipes, list) else [],
         "network_mode": _mode(named.get("baseline_network_policy") or named.get("network_policy")),
         "run_network_mode": _mode(plan.get("run_network_policy")),
         "verifier_network_mode": _mode(plan.get("evaluation_network_policy") or plan.get("verifier_network_policy")),

@@ -121,7 +121,10 @@ def read_sections(path: Path) -> dict[str, Raw]:
 
 
 def _value(raw: Raw | None) -> Any:
-    return None if raw is None else msgspec.json.decode(raw)
+    try:
+        return None if raw is None else msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # NaN, say
+        return bytes(raw or b"").decode("utf-8", "replace")
 
 
 def _object(raw: Raw) -> Json | None:

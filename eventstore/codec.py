@@ -137,7 +137,7 @@ def _build_payload(kind: type[Fact], members: Json) -> Any:
         return members
     try:
         return msgspec.convert(members, declared)
-    except (msgspec.ValidationError, RecursionError):
+    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError):  # the last for a lone surrogate in a name
         known = {name: members[name] for name in declared.__struct_fields__ if name in members and name != "extra"}
         return declared(extra=members, **known)
 

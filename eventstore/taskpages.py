@@ -8,7 +8,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs, to_builtins
+from msgspec import structs
 
 from projections import run_info, timeline
 
@@ -60,7 +60,7 @@ def _page(run_dir: Path, seen: Seen, task_id: str, stored: TaskDir | None) -> Js
         "ground_truth": None if stored is None else stored.ground_truth,
         "attempt_plan": {} if stored is None else stored.attempt_plan,
         "attempts": [_attempt(run_dir, seen, task_id, n, attempts.get(n), own, stored) for n in numbers],
-        "phases": [to_builtins(stay) for stay in own if stay.attempt is None],
+        "phases": [structs.asdict(stay) for stay in own if stay.attempt is None],
         "problems": [] if stored is None else stored.problems,
         "log": {"count": count, "lines": [{"line": number, "text": text} for number, text in lines]},
     }
@@ -95,13 +95,13 @@ def _attempt(
 
 
 def _phase(stay: timeline.PhaseRow) -> Json:
-    members: Json = to_builtins(stay)
+    members = structs.asdict(stay)
     return {name: value for name, value in members.items() if name not in ("task_id", "attempt", "category")}
 
 
 def _retry(run_dir: Path, task_id: str, retry: timeline.RetryRow) -> Json:
     """A retry, with the issues of its diagnostics, found by name: the recorded path dangles once a task has moved."""
-    members: Json = to_builtins(retry)
+    members = structs.asdict(retry)
     for name in ("task_id", "attempt", "category"):
         del members[name]
     path = find_retry_detail(run_dir, task_id, retry.retry_detail) if retry.retry_detail else None

@@ -111,7 +111,7 @@ _ROWS = (
           "memory) or its machine stopped; the records don't tell which",
           "see the machine's own log (`journalctl -k`, the scheduler's), then resume with reuse"),
     Cause("stalled", "unknown", "it lives but stands still, far beyond its own history", "look at the tasks in flight"),
-    Cause("unknown", "unknown", "unknown: the records hold no evidence for the reason",
+    Cause("unknown", "unknown", "unknown: the records hold no evidence for a cause known here",
           "see run.log and the records of whoever started it"),
 )  # fmt: skip
 

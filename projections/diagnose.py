@@ -435,7 +435,8 @@ def _settle(facts: Facts, outcome: str, found: list[Found]) -> list[Found]:
     if bad and not any(cause.weight <= WRITERS for cause in found):
         weaker = [cause for cause in found if cause.weight <= ERROR]
         if not weaker:
-            signal = _ending("unknown", facts, LAST, "inferred", facts.error or "the error has no text")
+            words = f"the error says: {facts.error}" if facts.error else "the error has no text"
+            signal = _ending("unknown", facts, LAST, "inferred", words)
             return [_cause(facts, "unknown", [signal]), *found]
     return found
 

@@ -1,16 +1,19 @@
 """Diagnose: the first cause of runs that failed for a known reason, its evidence, and what is honest about it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from commands import Command
-from failures import PLANTED, Copy, finish, log, plant
+from failures import PLANTED, Copy, events_of, finish, log, plant, write_events
 from recorded import RUNS
 
 from eventstore.diagnosing import diagnose_run
 from projections.causes import BLAMES, CAUSES
 
+ROOT = Path(__file__).parent.parent
 FINE = [name for name in RUNS if name not in PLANTED]
 
 
@@ -66,7 +69,7 @@ def test_the_big_run(big_run: Path, command: Command) -> None:
 
 def test_every_code_is_documented_and_blames_somebody() -> None:
     """docs/diagnose.md lists the closed set of codes, each with its blame."""
-    whole = (Path(__file__).parent.parent / "docs/diagnose.md").read_text()
+    whole = (ROOT / "docs/diagnose.md").read_text()
     text = whole.partition("## Causes")[2]
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
     documented = {row[1].strip(" `"): row[2].strip() for row in rows}
@@ -148,3 +151,65 @@ def test_text_and_markdown_say_the_same(run_dir: Copy, command: Command) -> None
         assert command("diagnose", run, "--format", form) == 1
         for words in ("failed", "model_rate_limited", "certain; model", "HTTP 429", "compass-es task", "12 of 12"):
             assert words in command.out.replace("`", "")
+
+
+# -- our own recorder, driven into real failures
+
+RECORDING = """
+import os, signal, sys, time
+from eventstore import events as ev
+from eventstore.recorder import RunRecorder
+request = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
+with RunRecorder.create(sys.argv[1], request=request) as run:
+    run.append(ev.TasksLoaded(payload=ev.TasksLoadedPayload(total_tasks=2)))
+    run.append(ev.TaskStarted(task_id="t"))
+    run.append(ev.PhaseChanged(task_id="t", attempt=1, phase="run_harness"))
+    run.sync()
+    exec(sys.argv[2])
+"""
+REAL = {
+    "SIGKILL": ("os.kill(os.getpid(), signal.SIGKILL)", "died", "process_died", "certain"),
+    "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM)", "died", "process_died", "certain"),
+    "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", "cancelled", "stopped_by_user", "certain"),
+    "memory": ("bytearray(1 << 62)", "failed", "out_of_memory", "certain"),
+    "disk": ("open('/dev/full', 'wb', buffering=0).write(b'x')", "failed", "disk_full", "certain"),
+    "bug": ("1 / 0", "failed", "unknown", "inferred"),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_recorder_that_really_failed(name: str, tmp_path: Path, command: Command) -> None:
+    """Killed, terminated, interrupted, out of memory, disk full, a bug: what the process left is read right."""
+    code, outcome, cause, certainty = REAL[name]
+    if name == "disk" and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    subprocess.run([sys.executable, "-c", RECORDING, str(tmp_path / "run"), code], capture_output=True, cwd=ROOT)
+    assert command("diagnose", tmp_path / "run", "--json") == 1
+    report = command.document
+    first = report["causes"][0]
+    assert (report["outcome"], first["code"], first["certainty"]) == (outcome, cause, certainty)
+    assert [flight["task_id"] for flight in report["in_flight"]] == ["t"]
+
+
+def test_records_that_were_promised_and_are_gone(tmp_path: Path, command: Command) -> None:
+    """The witness knows of more bytes than the stream has: the loss is named, beside the death."""
+    subprocess.run([sys.executable, "-c", RECORDING, str(tmp_path), REAL["SIGKILL"][0]], capture_output=True, cwd=ROOT)
+    stream = tmp_path / "progress.jsonl"
+    stream.write_bytes(b"".join(stream.read_bytes().splitlines(keepends=True)[:2]))
+    assert command("diagnose", tmp_path, "--json") == 1
+    assert "records_lost" in [cause["code"] for cause in command.document["causes"]]
+    assert any("compass-es repair" in step for step in command.document["next_steps"])
+
+
+def test_odd_names_and_values_do_no_harm(run_dir: Copy, command: Command) -> None:
+    """A lone surrogate as the name of a payload member, plans and issues of foreign shapes."""
+    run = run_dir("p_429")
+    events = events_of(run)
+    for event in events:
+        if event["event"] in ("run_finished", "task_finished", "tasks_loaded"):
+            event["payload"]["\ud800"] = [None, {"a": float("nan")}]
+        if event["event"] == "execution_plan_resolved":
+            event["payload"] = {"applied_recipes": 1.5, "environment": [], "run_network_policy": "x"}
+    write_events(run, events)
+    for arguments in (["diagnose", run], ["task", run, "arith-001"], ["diff", run, run], ["watch", run, "--once"]):
+        assert command(*arguments) in (0, 1) and command.out
