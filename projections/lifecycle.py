@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from eventstore.events import ADMINISTRATIVE_EVENTS, SEVERITIES, SPECIFIED_EVENTS, TERMINAL_STATUSES
+from eventstore.events import ADMINISTRATIVE_EVENTS, SEVERITIES, SPECIFIED_EVENTS, TERMINAL_STATUSES, Json
 from eventstore.records import Block, Head, Recorded
 
 from . import lifecycle_tasks as tasks
@@ -93,9 +93,23 @@ def _dispatch(state: State, place: Place, head: Head, line: bytes) -> None:
         if state.ended is not None and head.event != "run_started":
             state.notes.add("event_after_end", f"{head.event} after run_finished", place, task_id=head.task_id)
         rule(state, place, head, line)
+    elif head.event == "stream_repaired":
+        state.notes.add("repaired", _repair_in_words(payload_of(line)), place)
     elif head.event not in ADMINISTRATIVE_EVENTS and head.event not in state.unknown_events:
         state.unknown_events.add(head.event)
         state.notes.add("unknown_event", f"the specification has no event {head.event!r}", place, task_id=head.task_id)
+
+
+def _repair_in_words(payload: Json) -> str:
+    """What a repair says of itself; anything may stand in a payload."""
+    aside, removed, backup = (payload.get(name) for name in ("set_aside", "removed", "backup"))
+    count = aside.get("bytes") if isinstance(aside, dict) else "?"
+    places = len(removed) if isinstance(removed, list) else 0
+    words = f"repaired: {short(count)} bytes were set aside"
+    if places:
+        words += f", {places} place{'s' * (places > 1)} account{'s' * (places == 1)} for missing lines"
+    name = backup.get("file") if isinstance(backup, dict) else None
+    return f"{words}; the stream before it is {short(name)}" if name else words
 
 
 # -- run
@@ -236,6 +250,8 @@ def _check_clock(state: State, block: Block) -> None:
     except OverflowError:
         pass
     for index, now in enumerate(times):
+        if block.heads[index].event == "stream_repaired":
+            continue  # it may come long after the run
         if not _is_moment(now):
             state.notes.add("odd_timestamp", f"timestamp {short(now)} is no moment in time", Place(block, index))
             continue

@@ -87,6 +87,9 @@ _ROWS = (
              ("chain_break", *_STREAM_LOSS)),
     _verdict("unsealed", "The lines carry no proof, so a changed line can't be told from a true one.",
              "the lines carry no proof: AgentCompass's own", "nothing to do: said once, so that you know"),
+    Rule("repaired", "info", "stream", "The stream was repaired.", _FORMAT,
+         "repaired: 120 bytes were set aside, 1 place accounts for missing lines; the stream before it is "
+         "'progress.jsonl.unrepaired-1'"),
     Rule("stream_missing", "warning", "stream", "There is no progress.jsonl.",
          'specification, "When Files Are Created"',
          "there is no progress.jsonl", "the request failed before its first event, or the file was removed",

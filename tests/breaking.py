@@ -16,6 +16,7 @@ from streams import sealed_lines
 
 from eventstore.codec import dump_pretty, utf8
 from eventstore.fingerprints import fingerprint
+from eventstore.repair import repair_run
 from eventstore.scan import scan
 from eventstore.witness import LOCK_NAME, SLOT_BYTES, WRITER_BYTES, Mark, render_slot, render_writer
 from projections import Base, replay
@@ -142,6 +143,12 @@ def seal_stream(run: Path) -> None:
     plain = [line.rstrip(b"\n") for line in lines_of(run)]
     lines = sealed_lines(plain, session=b'"writer":{"id":"w","host":"h","pid":1},')
     (run / "progress.jsonl").write_bytes(b"".join(lines))
+
+
+def damage_and_repair(run: Path) -> None:
+    """Rubbish between lines, and the repair of it."""
+    edit_lines(lambda lines: lines.insert(20, b"rubbish\n"))(run)
+    repair_run(run, apply=True)
 
 
 def task_dir(run: Path, position: int = 0, state: str = "normal") -> Path:

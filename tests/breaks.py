@@ -64,6 +64,7 @@ BREAKS: dict[str, Break] = {
     "unsealed": Break("r_ok", b.edit_lines(lambda lines: [_unseal(line) for line in lines]), b.seal_stream),
     "stream_missing": Break("p_load", b.no_stream_and_status),
     "stream_unreadable": Break("r_ok", lambda run: b.as_directory_of(run, "progress.jsonl")),
+    "repaired": Break("r_ok", b.damage_and_repair),
     "unreadable": Break("r_ok", lambda run: b.artifact_of(run).chmod(0), b.add_artifacts),
     "duplicate_key": Break("r_ok", b.edit_lines(_listed_twice)),
     "clock_back": Break("r_ok", b.edit_events(b.clock_back)),
