@@ -8,7 +8,7 @@ Times are Unix seconds as the events have them, so a stepped clock gives negativ
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, NewType, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -20,14 +20,10 @@ from eventstore.records import Block, Head, Recorded
 
 from .fold import Base, block_of
 
-Moment = NewType("Moment", float)
-"""Unix time in seconds."""
-JsonText = NewType("JsonText", str)
-"""A JSON value as text."""
-
-
+Moment: TypeAlias = Annotated[float, Meta(description="Unix time in seconds")]
 WholeNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """An integer that fits into 64 bits; a line with a larger one is read by the tolerant way."""
+JsonText: TypeAlias = Annotated[str, Meta(description="a JSON value as text")]
 
 
 class Fact(Struct, gc=False):
@@ -94,11 +90,11 @@ class PhaseRow(Struct, gc=False):
     category: str | None
     phase: str
     started_at: Moment
+    updates: int
     ended_at: Moment | None = None
     seconds: float | None = None
     ended_by: str | None = None
     ended_seq: int | None = None
-    updates: int = 1
     status: str | None = None
     error: str | None = None
 
@@ -228,15 +224,13 @@ def as_float(value: Any) -> float:
 
 def apply_facts(state: State, facts: Iterable[Fact], first_seq: int) -> None:
     """Fold facts whose records are numbered from `first_seq`."""
-    seq = first_seq
-    for fact in facts:
-        name = fact.event
-        if name == "phase_changed":
-            _phase_changed(state, fact, seq)
-        elif name in _RARE:
-            _RARE[name](state, fact, seq)
+    fact = None
+    for seq, fact in enumerate(facts, first_seq):
+        apply_one = _APPLY.get(fact.event)
+        if apply_one is not None:
+            apply_one(state, fact, seq)
+    if fact is not None:
         state.last_timestamp = fact.timestamp
-        seq += 1
 
 
 def _task(state: State, fact: Fact, seq: int) -> TaskRow | None:
@@ -247,7 +241,7 @@ def _task(state: State, fact: Fact, seq: int) -> TaskRow | None:
         task = state.tasks[fact.task_id] = TaskRow(fact.task_id)
     if fact.category is not None:
         task.category = fact.category
-    task.last_event_at = Moment(fact.timestamp)
+    task.last_event_at = fact.timestamp
     task.last_seq = seq
     return task
 
@@ -263,7 +257,9 @@ def _attempt(state: State, fact: Fact) -> AttemptRow | None:
 
 
 def _opened(state: State, fact: Fact) -> Open:
-    attempts = state.open.setdefault(fact.task_id or "", {})
+    attempts = state.open.get(fact.task_id or "")
+    if attempts is None:
+        attempts = state.open[fact.task_id or ""] = {}
     found = attempts.get(fact.attempt)
     if found is None:
         found = attempts[fact.attempt] = Open()
@@ -271,16 +267,14 @@ def _opened(state: State, fact: Fact) -> Open:
 
 
 def _phase_changed(state: State, fact: Fact, seq: int) -> None:
-    task = _task(state, fact, seq)
-    attempt = _attempt(state, fact)
+    task, attempt, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
     name = fact.phase or "running"
-    opened = _opened(state, fact)
     row = opened.phase
     if row is not None and row.phase == name:
         row.updates += 1
     else:
         _end_phase(state, opened, fact, seq)
-        row = opened.phase = PhaseRow(seq, fact.task_id, fact.attempt, fact.category, name, Moment(fact.timestamp))
+        row = opened.phase = PhaseRow(seq, fact.task_id, fact.attempt, fact.category, name, fact.timestamp, 1)
         if task is not None:
             task.last_phase = name
         if attempt is not None:
@@ -289,15 +283,16 @@ def _phase_changed(state: State, fact: Fact, seq: int) -> None:
     if fact.status is not None:
         row.status = fact.status
     if len(fact.payload) > 2:  # more than {}
-        error = _payload(fact).get("error")
-        if error:
-            row.error = safe_text(error)
+        payload = bytes(fact.payload)
+        if b'"error"' in payload or b"\\u" in payload:
+            error = _payload(fact).get("error")
+            row.error = safe_text(error) if error else row.error
 
 
 def _end_phase(state: State, opened: Open, fact: Fact, seq: int) -> None:
     row = opened.phase
     if row is not None:
-        row.ended_at = Moment(fact.timestamp)
+        row.ended_at = fact.timestamp
         row.seconds = fact.timestamp - row.started_at
         row.ended_by = fact.event
         row.ended_seq = seq
@@ -315,7 +310,7 @@ def _end_all(state: State, task_id: str, fact: Fact, seq: int) -> None:
 
 
 def _end_attempt(row: AttemptRow, fact: Fact) -> None:
-    row.finished_at = Moment(fact.timestamp)
+    row.finished_at = fact.timestamp
     row.ended_by = fact.event
     row.seconds = None if row.started_at is None else fact.timestamp - row.started_at
 
@@ -327,8 +322,8 @@ def _task_started(state: State, fact: Fact, seq: int) -> None:
     _end_all(state, task.task_id, fact, seq)
     task.starts += 1
     if task.started_at is None:
-        task.started_at = Moment(fact.timestamp)
-    task.position = as_int(_payload(fact).get("index"))
+        task.started_at = fact.timestamp
+    task.position = as_int(_position(fact)[0])
 
 
 def _task_finished(state: State, fact: Fact, seq: int) -> None:
@@ -338,8 +333,8 @@ def _task_finished(state: State, fact: Fact, seq: int) -> None:
     _end_all(state, task.task_id, fact, seq)
     task.finishes += 1
     task.status = fact.status or "completed"
-    task.severity = safe_text(_payload(fact).get("severity")) or None
-    task.finished_at = Moment(fact.timestamp)
+    task.severity = safe_text(_position(fact)[1]) or None
+    task.finished_at = fact.timestamp
     task.seconds = None if task.started_at is None else fact.timestamp - task.started_at
 
 
@@ -351,7 +346,7 @@ def _attempt_started(state: State, fact: Fact, seq: int) -> None:
         row.starts += 1
         row.ended_by = None
         if row.started_at is None:
-            row.started_at = Moment(fact.timestamp)
+            row.started_at = fact.timestamp
     if task is not None:
         task.attempts += 1
 
@@ -371,7 +366,7 @@ def _attempt_retry(state: State, fact: Fact, seq: int) -> None:
     payload = _payload(fact)
     delay = payload.get("retry_delay_seconds")
     since = opened.since
-    retry = RetryRow(seq, fact.task_id, fact.attempt, fact.category, Moment(fact.timestamp))
+    retry = RetryRow(seq, fact.task_id, fact.attempt, fact.category, fact.timestamp)
     retry.retry, retry.max_retries = as_int(payload.get("retry")), as_int(payload.get("max_retries"))
     for name in ("stage", "scope", "matched_pattern", "retry_detail"):
         setattr(retry, name, safe_text(payload.get(name)))
@@ -389,8 +384,8 @@ def _attempt_retry(state: State, fact: Fact, seq: int) -> None:
 
 def _plan_resolved(state: State, fact: Fact, seq: int) -> None:
     _task(state, fact, seq)
-    text = JsonText(bytes(fact.payload).decode("utf-8"))
-    plan = PlanRow(seq, fact.task_id, fact.attempt, fact.category, Moment(fact.timestamp), text)
+    text = bytes(fact.payload).decode("utf-8")
+    plan = PlanRow(seq, fact.task_id, fact.attempt, fact.category, fact.timestamp, text)
     state.plans.append(plan)
 
 
@@ -405,7 +400,8 @@ def _run_finished(state: State, fact: Fact, seq: int) -> None:
         _end_all(state, task_id, fact, seq)
 
 
-_RARE = {
+_APPLY = {
+    "phase_changed": _phase_changed,
     "task_started": _task_started,
     "task_finished": _task_finished,
     "attempt_started": _attempt_started,
@@ -415,6 +411,24 @@ _RARE = {
     "partial_saved": _partial_saved,
     "run_finished": _run_finished,
 }
+
+
+class _Position(Struct, gc=False):
+    index: int | None = None
+    severity: str | None = None
+
+
+_position_decoder = msgspec.json.Decoder(_Position)
+
+
+def _position(fact: Fact) -> tuple[Any, Any]:
+    """`index` and `severity` of the payload of a task's start or end."""
+    try:
+        found = _position_decoder.decode(fact.payload)
+        return found.index, found.severity
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        payload = _payload(fact)
+        return payload.get("index"), payload.get("severity")
 
 
 def _payload(fact: Fact) -> Json:

@@ -54,7 +54,7 @@ def _row(number: int, line: str, found: re.Match[str] | None, clock: "_Clock") -
     return LogRow(
         line=number,
         time=f"{hours}:{minutes}:{seconds}",
-        logged_at=clock.date(int(hours) * 3600 + int(minutes) * 60 + int(seconds)),  # type: ignore[arg-type]
+        logged_at=clock.date(int(hours) * 3600 + int(minutes) * 60 + int(seconds)),
         level=level,
         logger=logger,
         message=message[:MAX_MESSAGE],

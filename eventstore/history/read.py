@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import Struct
 
 from projections import Base, counts, progress, run_info, timeline
-from projections.timeline import Moment
 
 from ..errors import InputError
 from ..events import Json
@@ -144,9 +143,7 @@ def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) 
     started = first.timestamp if first is not None else _iso(info.get("started_at"))
     finished = as_float(ended["timestamp"]) if ended is not None else _iso(info.get("finished_at"))
     last = state.last_event_at
-    row.started_at, row.finished_at, row.last_event_at = (
-        None if moment is None else Moment(moment) for moment in (started, finished, last)
-    )
+    row.started_at, row.finished_at, row.last_event_at = started, finished, last
     end = finished if finished is not None else last
     row.seconds = None if started is None or end is None else end - started
 

@@ -165,7 +165,7 @@ def _artifact_rows(run_dir: Path, task_id: str, attempt: int, folder: Path) -> I
                     count += 1
                     yield ArtifactRow(
                         task_id=task_id, attempt=attempt, kind=kind, file=_relative(run_dir, path),
-                        bytes=status.st_size, modified_at=status.st_mtime,  # type: ignore[arg-type]
+                        bytes=status.st_size, modified_at=status.st_mtime,
                     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import groupby, islice
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -76,13 +77,22 @@ class Spool:
     def rows(self, run: PlacedRun, rows: Iterable[Struct]) -> None:
         """Rows of any other tables."""
         head = b'{"run_no":%d,"run_key":%b,' % (run.no, self._encoder.encode(run.key))
+        for kind, batch in groupby(rows, type):
+            for some in batched(batch, 500):
+                self._rows(_TABLE_OF[kind], head, some, run)
+
+    def _rows(self, table: str, head: bytes, rows: list[Struct], run: PlacedRun) -> None:
+        data = self._encoder.encode_lines(rows)
+        if len(data) <= _BIG_ROW:
+            # A newline stands in encoded JSON only between the rows.
+            self._write(table, (head + data[1:-1].replace(b"\n{", b"\n" + head)) + b"\n")
+            return
         for row in rows:
-            data = self._encoder.encode(row)
-            table = _TABLE_OF[type(row)]
-            if len(data) > _BIG_ROW:
+            line = self._encoder.encode(row)
+            if len(line) > _BIG_ROW:
                 self._big(table, {"run_no": run.no, "run_key": run.key, **msgspec.to_builtins(row)})
             else:
-                self._write(table, head + data[1:] + b"\n")
+                self._write(table, head + line[1:] + b"\n")
 
     def _big(self, table: str, values: dict[str, Any]) -> None:
         if self._on_big is not None:
@@ -114,6 +124,13 @@ class Spool:
         """Close the files; the folder is its maker's."""
         for file in self._files.values():
             file.close()
+
+
+def batched(rows: Iterable[Struct], size: int) -> Iterator[list[Struct]]:
+    """Lists of at most `size`."""
+    iterator = iter(rows)
+    while some := list(islice(iterator, size)):
+        yield some
 
 
 def load_folder(connection: Any, schema: str, folder: Path) -> None:
@@ -200,7 +217,7 @@ def insert_from_spool(schema: str, table: str, *, as_lines: bool = False) -> str
     )
     return (
         f"INSERT INTO {schema}.{table} SELECT {selected} FROM read_ndjson(?, columns={{{wanted}}}, "
-        "compression='none', hive_partitioning=false)"
+        "hive_partitioning=false)"
     )
 
 

@@ -255,14 +255,14 @@ _EVENT_COLUMNS = {
     "payload_text": "VARCHAR",
     "extra": "JSON",
 }
-_SQL_TYPES: dict[Any, str] = {
-    str: "VARCHAR",
-    int: "BIGINT",
-    float: "DOUBLE",
-    bool: "BOOLEAN",
-    Moment: "TIMESTAMP",
-    JsonText: "JSON",
-}
+_SQL_TYPES: list[tuple[Any, str]] = [
+    (str, "VARCHAR"),
+    (int, "BIGINT"),
+    (float, "DOUBLE"),
+    (bool, "BOOLEAN"),
+    (Moment, "TIMESTAMP"),
+    (JsonText, "JSON"),
+]
 
 
 KEY_COLUMNS = {"run_no": "INTEGER", "run_key": "VARCHAR"}
@@ -273,8 +273,12 @@ def columns_of(table: str) -> dict[str, str]:
     """Column name → DuckDB type of a table, those of the run first."""
     if table == "events":
         return KEY_COLUMNS | _EVENT_COLUMNS
-    hints = get_type_hints(TABLES[table])
-    return KEY_COLUMNS | {name: _SQL_TYPES[_inner(hint)] for name, hint in hints.items()}
+    hints = get_type_hints(TABLES[table], include_extras=True)
+    return KEY_COLUMNS | {name: _sql_type(_inner(hint)) for name, hint in hints.items()}
+
+
+def _sql_type(hint: Any) -> str:
+    return next(sql for kind, sql in _SQL_TYPES if kind == hint)
 
 
 def _inner(hint: Any) -> Any:

@@ -14,7 +14,7 @@ text = safe_text
 
 def json_text(value: Any) -> JsonText | None:
     """A value as compact JSON text; None for null. NaN and infinities are spelled as Python spells them."""
-    return None if value is None else JsonText(codec.dump_compact(value, default=str).decode("utf-8"))
+    return None if value is None else codec.dump_compact(value, default=str).decode("utf-8")
 
 
 def float_text(value: Any) -> str | None:
