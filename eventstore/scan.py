@@ -28,7 +28,7 @@ from .reading import MAX_LINE_BYTES, LineReader, open_regular
 from .reanalysis import is_reanalysis
 from .records import VERDICTS, Block, Finding, Head, Recorded, Tail
 from .salvage import find_records
-from .seal import Proof, check_chain, proves_itself, read_proof
+from .seal import CLOSING, Proof, check_chain, proves_itself, read_proof
 from .witness import Mark, read_witness
 
 STREAM_NAME = "progress.jsonl"
@@ -210,8 +210,10 @@ class Scan:
         if self._fast is None:
             return None
         array = b"[%b]" % b",".join(lines)
-        if self.chain.last is None and b'"}}\n' in array:
-            return None  # ends as only a sealed line does
+        if self.chain.last is None and lines[-1].endswith(CLOSING):
+            # It ends as only a sealed line does, and its `log` may be damaged. Looking at the last line is enough: a
+            # sealed line before it that is intact doesn't fit the decoder, and after one there are only sealed ones.
+            return None
         try:
             if not array.isascii():
                 for line in filterfalse(bytes.isascii, lines):
