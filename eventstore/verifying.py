@@ -52,6 +52,7 @@ from .verifying_texts import RECORD_FILES, SecretsIn, check_everything, check_lo
 
 METRICS_NAME = "metrics.json"
 SMALL_FILES = (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME, METRICS_NAME)
+NOT_TO_THE_END = "could not be checked to the end"
 _CANDIDATES = 3
 _KEYS_CHECKED_BYTES = 64 * 1024
 """Repeated keys of a bigger file would cost more than everything else about it."""
@@ -149,6 +150,8 @@ def verify_run(run: RunDir, options: Options | None = None) -> Report:
         checked.run()
     except OSError as error:
         checked.notes.add("unreadable", f"{error.strerror or error}", file=str(error.filename or run.path))
+    except Exception as error:  # of a thousand runs one must not stop the others, whatever is wrong with it or with us
+        checked.notes.add("unreadable", f"{NOT_TO_THE_END}: {type(error).__name__}: {error}"[:400], file=RUN_INFO_NAME)
     return checked.report(options)
 
 

@@ -19,7 +19,7 @@ from streams import sealed_stream
 from eventstore.errors import InputError
 from eventstore.rundir import RunDir
 from eventstore.scan import scan
-from eventstore.verifying import Options, verify_paths, verify_run
+from eventstore.verifying import NOT_TO_THE_END, Options, verify_paths, verify_run
 
 KILLED = {"r_kill_early", "r_kill_mid", "r_sigterm"}
 SAID_OF = {
@@ -39,7 +39,9 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 def one(run: Path, **options: object) -> Counter[str]:
-    return Counter(verify_run(RunDir(run, run.name), Options(**options)).counts)  # type: ignore[arg-type]
+    report = verify_run(RunDir(run, run.name), Options(**options))  # type: ignore[arg-type]
+    assert not [finding for finding in report.findings if finding.message.startswith(NOT_TO_THE_END)]
+    return Counter(report.counts)
 
 
 # -- recorded runs
@@ -242,6 +244,21 @@ def test_damaged_runs_do_not_stop_the_others(command: Command, run_dir: Callable
     assert command.document["runs"] == 3
     bad = {finding["run_key"] for finding in command.document["findings"] if finding["severity"] == "error"}
     assert bad == {first.name, second.name}
+
+
+def test_a_fault_of_our_own_stops_no_other_run(
+    command: Command, run_dir: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It becomes a finding of the run that it met."""
+    first, second = run_dir("r_ok"), run_dir("r_retry")
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr("eventstore.verifying.check_files", fail)
+    assert command("verify", first.parent, "--json", "--jobs", 1) == 1
+    said = [finding for finding in command.document["findings"] if finding["message"].startswith(NOT_TO_THE_END)]
+    assert {finding["run_id"] for finding in said} == {first.name, second.name} and command.document["runs"] == 2
 
 
 @pytest.mark.parametrize("value", [None, 7, "x", [1], {"k": "x"}, True, 1e300, -1])
