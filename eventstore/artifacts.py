@@ -62,12 +62,14 @@ def read_specs(values: Any) -> list[ArtifactSpec]:
     if not isinstance(values, list | tuple):
         raise UsageError("artifacts must be a list of declarations")
     specs = [_read_spec(value) for value in values]
-    taken: list[PurePosixPath] = []
+    taken: set[PurePosixPath] = set()
+    above: set[PurePosixPath] = set()
     for spec in specs:
         target = PurePosixPath(spec.destination)
-        if any(target == other or target in other.parents or other in target.parents for other in taken):
+        if target in taken or target in above or not taken.isdisjoint(target.parents):
             raise RefusedError(f"artifact destinations overlap: {spec.destination[:200]!r}")
-        taken.append(target)
+        taken.add(target)
+        above.update(target.parents)
     return specs
 
 

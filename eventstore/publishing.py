@@ -419,7 +419,10 @@ class TaskStore:
         if any(path.is_symlink() for path in (folder, *folder.parents) if self.run_dir in path.parents):
             raise RefusedError(f"{folder}: a symbolic link stands on the way", folder)
         try:
-            self._files.make_folders(folder)
+            if self._durable:
+                self._files.make_folders(folder)  # syncs the names it makes
+            else:
+                folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"{folder}: can't be made: {error.strerror}", folder) from None
 

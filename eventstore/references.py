@@ -18,26 +18,32 @@ from .task_names import ARTIFACTS_NAME, RETRIES_NAME, TASK_STATES, attempt_numbe
 _STATES = b"|".join(state.encode() for state in TASK_STATES)
 _NEEDLE = b'"directory"'
 _KEY = rb'("directory"[ \t\r\n]*:[ \t\r\n]*")'
+_PLACE = re.compile(_KEY + rb'details/(?:(?:' + _STATES + rb')/)?([^/"\\]+)/')
+_ARTIFACTS = re.compile(_KEY + rb'(details/(?:[^/"\\]+/)?([^/"\\]+/[^/"\\]+)/)(?=' + ARTIFACTS_NAME.encode() + rb'")')
+
+Build = Callable[[re.Match[bytes]], bytes]
 
 
 def point_at(task_dir: Path, relative: str, *, durable: bool, files: FileSystem = REAL) -> list[Path]:
     """Make every artifact reference in a task's records say that the task stands at `relative`; the changed files."""
-    name = re.escape(task_dir.name.encode())
-    pattern = re.compile(_KEY + rb"details/(?:(?:" + _STATES + rb")/)?" + name + rb"/")
-    replacement = relative.encode() + b"/"
-    changed = []
-    for path in records_of(task_dir):
-        if _substitute(path, pattern, replacement, durable, files):
-            changed.append(path)
-    return changed
+    name, place = task_dir.name.encode(), relative.encode() + b"/"
+
+    def build(found: re.Match[bytes]) -> bytes:
+        return found[1] + place if found[2] == name else found[0]
+
+    return [path for path in records_of(task_dir) if _substitute(path, _PLACE, build, durable, files)]
 
 
 def point_at_archive(attempt_dir: Path, archive: str, paths: list[Path], *, durable: bool, files: FileSystem) -> None:
     """Make references to an attempt's own artifacts say that they stand in `retries/<archive>/` now."""
-    parents = rb"(details/(?:[^/\"]+/)?" + re.escape(f"{attempt_dir.parent.name}/{attempt_dir.name}/".encode()) + rb")"
-    pattern = re.compile(_KEY + parents + rb"(?=" + ARTIFACTS_NAME.encode() + rb'")')
+    own = f"{attempt_dir.parent.name}/{attempt_dir.name}".encode()
+    inner = f"{RETRIES_NAME}/{archive}/".encode()
+
+    def build(found: re.Match[bytes]) -> bytes:
+        return found[0] + inner if found[3] == own else found[0]
+
     for path in paths:
-        _substitute(path, pattern, rb"", durable, files, lambda found: found[0] + f"{RETRIES_NAME}/{archive}/".encode())
+        _substitute(path, _ARTIFACTS, build, durable, files)
 
 
 def records_of(task_dir: Path) -> Iterator[Path]:
@@ -63,26 +69,19 @@ def _records(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _substitute(
-    path: Path,
-    pattern: re.Pattern[bytes],
-    replacement: bytes,
-    durable: bool,
-    files: FileSystem,
-    build: Callable[[re.Match[bytes]], bytes] | None = None,
-) -> bool:
+def _substitute(path: Path, pattern: re.Pattern[bytes], build: Build, durable: bool, files: FileSystem) -> bool:
     try:
         content = read_bytes(path)
     except (FileNotFoundError, InputError):
         return False
-    changed = _replaced(content, pattern, build or (lambda found: found[1] + replacement))
+    changed = _replaced(content, pattern, build)
     if changed is None:
         return False
     replace_file(path, changed, durable=durable, files=files)
     return True
 
 
-def _replaced(content: bytes, pattern: re.Pattern[bytes], build: Callable[[re.Match[bytes]], bytes]) -> bytes | None:
+def _replaced(content: bytes, pattern: re.Pattern[bytes], build: Build) -> bytes | None:
     """`content` with its references rebuilt, or None where nothing changes. The plain search keeps long files cheap."""
     parts, done, at = [], 0, content.find(_NEEDLE)
     while at >= 0:

@@ -252,6 +252,11 @@ def test_a_declaration_that_cannot_be_honoured_is_refused(declared: Any) -> None
         read_specs([declared])
 
 
+def test_many_declarations_are_read_in_a_moment() -> None:
+    """A manifest with tens of thousands of entries is no reason to wait."""
+    assert len(read_specs([f"/a/{number}" for number in range(30_000)])) == 30_000
+
+
 def test_overlapping_destinations_are_refused() -> None:
     """One artifact never lands inside another."""
     for other in ("/a", {"source": "/x", "destination": "a/b"}, {"source": "/x", "destination": "a"}):
