@@ -42,24 +42,24 @@ def command(run: Path, form: str, as_json: bool) -> int:
 
 def _print_text(report: dict[str, Any]) -> None:
     line, clean = click.echo, output.clean
-    line(f"{clean(report['run_id'])}: {_outcome_words(report)}")
+    output.paragraph(f"{clean(report['run_id'])}: {_outcome_words(report)}")
     names = [clean(name) for name in report["identity"].values() if name]
     if names:
         line(" · ".join(names))
     if report["error"]:
-        line(f"error: {clean(report['error'], 500)}")
+        output.paragraph(f"error: {clean(report['error'], 500)}")
     if not report["causes"]:
         line("no cause of trouble found")
     for number, cause in enumerate(report["causes"]):
         line("")
         line(f"{'first cause' if number == 0 else 'also'}: {cause['code']} ({cause['certainty']}; {cause['blame']})")
-        line(f"  {clean(cause['message'], 600)}")
+        output.paragraph(clean(cause["message"], 600), "  ", "  ")
         for evidence in cause["evidence"][:SHOWN_EVIDENCE]:
-            line(f"  - {_evidence_words(evidence)}")
+            output.paragraph(_evidence_words(evidence), "  - ", "    ")
     _print_in_flight(report["in_flight"])
     line("")
     for words in _facts(report):
-        line(words)
+        output.paragraph(words, "", "  ")
     if report["next_steps"]:
         line("\nnext")
         for step in report["next_steps"]:

@@ -12,6 +12,7 @@ import msgspec
 
 from eventstore import errors
 
+PIPE_WIDTH = 10_000
 OK, FOUND, USAGE, UNUSABLE, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES: dict[type[errors.CompassError], int] = {
     errors.UsageError: USAGE,
@@ -87,6 +88,20 @@ def build_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     return table
 
 
+def paragraph(text: str, first: str = "", rest: str = "") -> None:
+    """Clean text on stdout, broken at words where a terminal ends; the first line begins with `first`, others with
+    `rest`. Through a pipe it stays one line."""
+    page = console()
+    if page.width >= PIPE_WIDTH or len(first) + len(text) <= page.width // 2:
+        click.echo(first + text)
+        return
+    from rich.text import Text
+
+    lines = Text(text).wrap(page, max(20, page.width - max(len(first), len(rest))))
+    for number, line in enumerate(lines):
+        click.echo(f"{rest if number else first}{line.plain.rstrip()}")
+
+
 def stack(parts: Iterable[Any]) -> Any:
     """Lines (cleaned by whoever made them) and tables, one below the other, as one thing to print or to show live."""
     from rich.console import Group
@@ -116,7 +131,7 @@ def console() -> Any:
         def on_broken_pipe(self) -> None:
             quit_quietly()
 
-    return Page(width=None if sys.stdout.isatty() else 10_000, highlight=False, emoji=False, markup=False)
+    return Page(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, emoji=False, markup=False)
 
 
 def duration(seconds: float | None) -> str:

@@ -64,13 +64,13 @@ def _print_attempt(attempt: dict[str, Any]) -> None:
         line(f"  retry {retry['retry']}/{retry['max_retries']} at seq {retry['seq']} in {clean(retry['stage'])} for "
              f"{clean(retry['matched_pattern'])}, {output.duration(retry['discarded_seconds'])} discarded")  # fmt: skip
         for issue in retry["issues"]:
-            line(f"    {_issue_words(issue)}")
+            output.paragraph(_issue_words(issue), "    ", "      ")
     result = attempt["result"]
     if result is not None:
         said = (result["status"], result["metrics"] or "", result["problem"] or "")
         line(f"  result: {' '.join(clean(word, 200) for word in said)}")
         for issue in result["issues"]:
-            line(f"    {_issue_words(issue)}")
+            output.paragraph(_issue_words(issue), "    ", "      ")
     checkpoint, plan = attempt["checkpoint"], attempt["plan"]
     if checkpoint is not None and checkpoint["file"]:
         words = "an evaluation can resume from it" if checkpoint["evaluation"] else "no evaluation in it"

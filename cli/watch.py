@@ -16,6 +16,7 @@ from . import output
 from .runs import moment_text
 
 SHOWN_RUNS, SHOWN_PHASES = 20, 8
+RUN_KEY_SHOWN = 28
 
 
 @click.command(name="watch")
@@ -88,7 +89,8 @@ def _boards(pages: list[dict[str, Any]]) -> Iterator[Any]:
     if len(pages) == 1:
         yield from _board(pages[0])
         return
-    rows = [_cells(page) for page in pages]
+    living = [page for page in pages if page["life"] and page["life"].writing]
+    rows = [_cells(page) for page in (*living, *(page for page in pages if page not in living))]
     yield output.build_table(_COLUMNS, rows[:SHOWN_RUNS], right=("tasks", "failed", "errors", "retries"))
     if len(rows) > SHOWN_RUNS:
         yield f"… and {len(rows) - SHOWN_RUNS} more"
@@ -99,9 +101,14 @@ _COLUMNS = ("run", "status", "life", "tasks", "failed", "errors", "retries", "sl
 
 def _cells(page: dict[str, Any]) -> list[Any]:
     life = page["life"]
-    return [page["run_key"], page["status"], life.name if life else "",
+    return [_tail(page["run_key"]), page["status"], life.name if life else "",
             f"{page['finished_tasks']}/{page['total_tasks']}", page["failed_tasks"] or "", page["error_tasks"] or "",
-            page["retries"] or "", _slots(page), _eta(page["eta"]), moment_text(page["updated_at"])]  # fmt: skip
+            page["retries"] or "", _slots(page), _eta(page["eta"]), moment_text(page["updated_at"])[11:]]  # fmt: skip
+
+
+def _tail(run_key: str) -> str:
+    """The end of a path, where runs differ."""
+    return run_key if len(run_key) <= RUN_KEY_SHOWN else f"…{run_key[1 - RUN_KEY_SHOWN:]}"
 
 
 def _line(page: dict[str, Any]) -> str:
