@@ -22,7 +22,7 @@ from eventstore.filesystem import REAL
 from .disk import Point, RecordingFileSystem, points
 from .judge import Wrong, check, errors_in, judge, judge_recovery, judge_repair, lay_down
 from .scenarios import SCENARIOS, Scenario, accepted
-from .states import State, at_random, systematic
+from .states import State, at_random, folders, systematic
 
 RANDOM_PER_POINT = 60
 THOROUGH_EVERY = 4
@@ -61,19 +61,20 @@ class Exploration:
                 if self.total >= limit:
                     return
                 tried = self.total - before
-                if share is not None and (tried >= share or self.duplicates - stale > 50 + 2 * tried):
+                if share is not None and (tried >= share or self.duplicates - stale > 200 + 2 * tried):
                     break
 
     def _states(self, scenario: Scenario, rng: random.Random, sampled: bool) -> Iterator[tuple[Point, State]]:
         found = list(points(scenario.disk))
         self.points += len(found)
         if sampled:  # spread over all points instead of all of each
-            listed = [list(systematic(point)) for point in found]
+            for point in found:
+                yield from ((point, make()) for make in folders(point))
+            listed = [(point, make) for point in found for make in systematic(point)]
             while True:
-                number = rng.randrange(len(found))
-                yield found[number], at_random(found[number], rng)
-                for make in rng.sample(listed[number], min(2, len(listed[number]))):
-                    yield found[number], make()
+                point, make = rng.choice(listed)
+                yield point, make()
+                yield point, at_random(point, rng)
         for point in found:
             for make in systematic(point):
                 yield point, make()

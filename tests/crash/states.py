@@ -54,12 +54,8 @@ def systematic(point: Point) -> Iterator[Callable[[], State]]:
 
     Each is made only when it is called for.
     """
+    yield from folders(point)
     everything = names_after(point.names, point.pending_names)
-    nothing = {inode: file.durable for inode, file in point.files.items()}
-    for kept in _subsets(point.pending_names):
-        names = names_after(point.names, kept)
-        yield partial(state_of, point, names, {})
-        yield partial(state_of, point, names, nothing)
     for inode, file in point.files.items():
         if not file.pending:
             continue
@@ -70,6 +66,15 @@ def systematic(point: Point) -> Iterator[Callable[[], State]]:
                     yield partial(_torn_state, point, everything, inode, count, length, tail)
         for changes in _subsets(file.pending):
             yield partial(_changed_state, point, everything, inode, changes)
+
+
+def folders(point: Point) -> Iterator[Callable[[], State]]:
+    """Every subset of the last few changes of names, with all of the data, and with none that wasn't synced."""
+    nothing = {inode: file.durable for inode, file in point.files.items()}
+    for kept in _subsets(point.pending_names):
+        names = names_after(point.names, kept)
+        yield partial(state_of, point, names, {})
+        yield partial(state_of, point, names, nothing)
 
 
 def _torn_state(point: Point, names: dict[str, int], inode: int, count: int, length: int, tail: str) -> State:
