@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from . import codec
 from .chain import Break, Link
 from .digest import file_digest, range_digest
 from .errors import OutputError
@@ -20,7 +21,6 @@ from .records import VERDICTS
 from .scan import Scan
 from .seal import NO_PREDECESSOR, read_proof, seal
 from .snapshots import TEMPORARY_PREFIX
-from .spelling import Speller
 from .witness import Mark, render_slot, render_writer, slot_offset
 
 BACKUP_WORD, ASIDE_WORD = "unrepaired", "set-aside"
@@ -253,9 +253,8 @@ def repair_line(
     if last is None and assessed.lines:
         adopted = {"bytes": assessed.bytes, "lines": assessed.lines, "xxh3": assessed.digest}
         seq, prev = assessed.lines, assessed.digest
-    event = StreamRepaired(timestamp=now, payload=payload)
-    body = Speller(run_id or run_dir.resolve().name).spell(event) + b"}"
-    line, digest = seal(body, seq, prev, session_members(writer_record(_version()), adopted))
+    event = StreamRepaired(run_id=run_id or run_dir.resolve().name, timestamp=now, payload=payload)
+    line, digest = seal(codec.encode(event), seq, prev, session_members(writer_record(_version()), adopted))
     return line, Link(seq, digest)
 
 
