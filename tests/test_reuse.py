@@ -603,14 +603,39 @@ def test_agentcompass_reuses_its_killed_run_as_planned_and_as_brought_over(tmp_p
     assert len(agentcompass("results", killed.parent / "through")) == 4
 
 
+FAULTS = {
+    "t0/1": "error run",
+    "t0/2": "warning run",
+    "t1/1": "error evaluate",
+    "t1/2": "fatal run",
+    "t2/1": "fatal evaluate",
+}
+
+
+@needs_agentcompass
+@pytest.mark.parametrize(("patterns", "reused"), [(["in run"], []), (["evaluate_f"], ["t0"])], ids=["run", "evaluate"])
+def test_agentcompass_retries_issues_of_a_source_as_planned(
+    tmp_path: Path, patterns: list[str], reused: list[str]
+) -> None:
+    """Errors of the agent, of scoring, fatal ones and warnings, under a retry budget: attempt by attempt."""
+    faults = json.dumps(FAULTS)
+    agentcompass("evaluate", tmp_path, "killed", 2, "--stop-after", 5, expect=9, TOY_TASKS="4", TOY_FAULTS=faults)
+    wanted = Wanted(benchmark_id="toy", k=2, strategy="avg", max_retries=1, retry_patterns=patterns)
+    plan = plan_reuse(tmp_path / "m_toy_none" / "killed", wanted)
+    assert plan.reused == reused
+    options = ["--max-retries", 1, *(option for pattern in patterns for option in ("--pattern", pattern))]
+    done = agentcompass("evaluate", tmp_path, "theirs", 2, "killed", *options, TOY_TASKS="4")
+    _check_agreement(plan, tmp_path / "m_toy_none" / "theirs", done)
+
+
 def _check_agreement(plan: ReusePlan, run: Path, done: dict[str, Any]) -> None:
     events = [json.loads(line) for line in (run / "progress.jsonl").read_text().splitlines()]
     (loaded,) = (event["payload"] for event in events if event["event"] == "reuse_loaded")
     assert loaded["reused_tasks"] == len(plan.reused) and loaded["reused_severity_counts"] == plan.severity_counts
     decided = actions(plan)
     scored = {(event["task_id"], event["attempt"]) for event in events if event["phase"] == "recover_evaluation"}
-    assert scored == {key for key, action in decided.items() if action == "rescore"}
     ran = {(task_id, attempt) for task_id, attempt in done["ran"]}
+    assert scored - ran == {key for key, action in decided.items() if action == "rescore"}
     assert ran & decided.keys() == {key for key, action in decided.items() if action == "run"}
 
 
