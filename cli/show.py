@@ -46,12 +46,23 @@ def _print_page(page: dict[str, Any]) -> None:
     if page["events"]:
         elapsed = output.duration(page["elapsed_seconds"])
         line(f"{page['events']} events in {elapsed}, the last at {moment_text(page['updated_at'])} UTC")
+    slots = page["slots"]
+    if slots["used"]:
+        line(f"slots used: {slots['used']}" + (f" of {slots['of']}" if slots["of"] is not None else ""))
+    if page["eta"] is not None:
+        line(f"left: {eta_words(page['eta'])}")
     _print_phases(page["phases"])
     _print_tasks("slowest tasks", page["slowest"])
     _print_in_flight(page["in_flight"])
     for name, count in page["verdicts"].items():
         if name != "unsealed":
             output.say(f"stream: {count} {name}; compass-es verify tells where")
+
+
+def eta_words(finishes: Any) -> str:
+    """The expected end as a middle and an honest range."""
+    low, high = output.duration(finishes.low_seconds), output.duration(finishes.high_seconds)
+    return f"about {output.duration(finishes.seconds)} ({low} to {high})"
 
 
 def _count_words(page: dict[str, Any]) -> str:
@@ -70,7 +81,7 @@ def _print_phases(phases: list[dict[str, Any]]) -> None:
 
 
 _TIMES = ("total", "median", "longest")
-_NUMBERS = ("stays", "now", "total", "median", "longest", "seconds", "retries", "attempt", "in phase")
+_NUMBERS = ("stays", "now", "total", "median", "longest", "seconds", "retries", "attempt", "in phase", "siblings")
 
 
 def _print_tasks(title: str, tasks: list[dict[str, Any]]) -> None:
@@ -87,9 +98,9 @@ def _print_in_flight(tasks: list[dict[str, Any]]) -> None:
     click.echo(f"\nin flight: {len(tasks)}")
     rows = [
         (output.clean(t["task_id"], 60), t["phase"], t["attempt"], output.duration(t["seconds"]),
-         output.duration(t["phase_seconds"]))
+         output.duration(t["phase_seconds"]), output.duration(t["siblings_seconds"]))
         for t in tasks[:SHOWN_IN_FLIGHT]
     ]  # fmt: skip
-    output.print_table(("task", "phase", "attempt", "seconds", "in phase"), rows, right=_NUMBERS)
+    output.print_table(("task", "phase", "attempt", "seconds", "in phase", "siblings"), rows, right=_NUMBERS)
     if len(tasks) > SHOWN_IN_FLIGHT:
         click.echo(f"… and {len(tasks) - SHOWN_IN_FLIGHT} more (--json has all)")

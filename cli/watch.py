@@ -14,6 +14,7 @@ from eventstore.watching import Watch
 
 from . import output
 from .runs import moment_text
+from .show import eta_words
 
 SHOWN_RUNS, SHOWN_PHASES = 20, 8
 RUN_KEY_SHOWN = 28
@@ -91,19 +92,23 @@ def _boards(pages: list[dict[str, Any]]) -> Iterator[Any]:
         return
     living = [page for page in pages if page["life"] and page["life"].writing]
     rows = [_cells(page) for page in (*living, *(page for page in pages if page not in living))]
-    yield output.build_table(_COLUMNS, rows[:SHOWN_RUNS], right=("tasks", "failed", "errors", "retries"))
+    used = [at for at in range(len(_COLUMNS)) if any(row[at] != "" for row in rows) or at == 0]
+    columns = [_COLUMNS[at] for at in used]
+    shown = [[row[at] for at in used] for row in rows[:SHOWN_RUNS]]
+    yield output.build_table(columns, shown, right=("tasks", "failed", "errors", "retries"))
     if len(rows) > SHOWN_RUNS:
         yield f"… and {len(rows) - SHOWN_RUNS} more"
 
 
-_COLUMNS = ("run", "status", "life", "tasks", "failed", "errors", "retries", "slots", "left", "last event")
+_COLUMNS = ("run", "is", "tasks", "failed", "errors", "retries", "slots", "left", "last")
 
 
 def _cells(page: dict[str, Any]) -> list[Any]:
     life = page["life"]
-    return [_tail(page["run_key"]), page["status"], life.name if life else "",
-            f"{page['finished_tasks']}/{page['total_tasks']}", page["failed_tasks"] or "", page["error_tasks"] or "",
-            page["retries"] or "", _slots(page), _eta(page["eta"]), moment_text(page["updated_at"])[11:]]  # fmt: skip
+    state = page["status"] if life is None or life.name == "finished" else life.name
+    return [_tail(page["run_key"]), state, f"{page['finished_tasks']}/{page['total_tasks']}",
+            page["failed_tasks"] or "", page["error_tasks"] or "", page["retries"] or "", _slots(page),
+            _eta(page["eta"]), moment_text(page["updated_at"])[11:]]  # fmt: skip
 
 
 def _tail(run_key: str) -> str:
@@ -125,10 +130,7 @@ def _slots(page: dict[str, Any]) -> str:
 
 
 def _eta(finishes: Any) -> str:
-    if finishes is None:
-        return ""
-    low, high = output.duration(finishes.low_seconds), output.duration(finishes.high_seconds)
-    return f"about {output.duration(finishes.seconds)} ({low} to {high})"
+    return "" if finishes is None else eta_words(finishes)
 
 
 def _board(page: dict[str, Any]) -> Iterator[Any]:
@@ -145,8 +147,8 @@ def _board(page: dict[str, Any]) -> Iterator[Any]:
     rest = "".join(f", {page[f'{name}_tasks']} {name}" for name in names if page[f"{name}_tasks"])
     yield f"tasks: {page['finished_tasks']} of {page['total_tasks']} finished{rest}"
     left = _eta(page["eta"])
-    inside = page["attempts_in_flight"]
-    yield f"slots used: {_slots(page)} ({inside} attempts) · retries: {page['retries']}" + (f" · left: {left}" if left else "")
+    inside = f"slots used: {_slots(page)} ({page['attempts_in_flight']} attempts)"
+    yield f"{inside} · retries: {page['retries']}" + (f" · left: {left}" if left else "")
     phases = page["phases"][:SHOWN_PHASES]
     if phases:
         rows = [(clean(p["phase"], 40), p["running"] or "", p["stays"], output.duration(p["median_seconds"]),

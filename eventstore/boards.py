@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from projections import Base, progress, run_info, timeline
+from projections import Base, board, progress, run_info, timeline
+from projections.flights import finished_stays
 from projections.plans import State as NoPlans
 
 from .errors import InputError
@@ -21,6 +22,7 @@ from .life import Life, life_of, paths_held_open
 from .replaying import Moment, limit_stream
 from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
 from .scan import STREAM_NAME, Scan, scan
+from .stalling import stall_now
 
 Clock = Callable[[], float]
 SLOWEST_SHOWN = 5
@@ -76,7 +78,7 @@ def run_row(run: RunDir, clock: Clock = time.time, held: frozenset[str] | None =
 
 
 def run_page(run_dir: Path, moment: Moment | None = None, clock: Clock = time.time) -> Json:
-    """The members of progress.json plus `life`, `phases`, `slowest` and `in_flight`.
+    """The members of progress.json plus `life`, `phases`, `slowest`, `in_flight`, `slots` and, while it lives, `eta`.
 
     At an earlier moment, `life` is None: whether a writer lives can be asked of now only.
     """
@@ -95,11 +97,29 @@ def run_page(run_dir: Path, moment: Moment | None = None, clock: Clock = time.ti
         "error": info.get("error"),
         "phases": phase_times(seen.timeline, last),
         "slowest": slowest_tasks(seen.timeline, last),
+        "eta": expected_end(seen, clock()) if life is not None and life.writing else None,
+        "slots": {"used": len(page["active_tasks"]), "of": info_slots(info)},
         "in_flight": in_flight(page["active_tasks"], seen.timeline, last),
         "retries": seen.retries,
         "events": seen.progress.counts.events,
         "verdicts": dict(seen.stream.verdicts) if seen.stream else {},
     }
+
+
+def expected_end(seen: _Seen, now: float) -> board.Finishes | None:
+    """When the rest of the tasks may be finished, from the run's own recent pace; see `projections.board.eta`."""
+    finishes = sorted(task.finished_at for task in seen.timeline.tasks.values() if task.finished_at is not None)
+    counts = seen.progress.counts
+    left = max(0, counts.total_tasks - counts.finished_tasks)
+    return board.eta(board.State(finished_at=list(finishes[-board.RING :])), left, now)
+
+
+def info_slots(info: Json) -> int | None:
+    """How many tasks may run at once, as the request in run_info.json says."""
+    request = info.get("request")
+    execution = request.get("execution") if isinstance(request, dict) else None
+    found = execution.get("task_concurrency") if isinstance(execution, dict) else None
+    return found if isinstance(found, int) else None
 
 
 def phase_times(rows: timeline.State, last: float | None) -> list[Json]:
@@ -138,6 +158,7 @@ def slowest_tasks(rows: timeline.State, last: float | None) -> list[Json]:
 def in_flight(active: Json, rows: timeline.State, last: float | None) -> list[Json]:
     """Tasks that have started and not finished: phase, attempt, and how long at the run's last event, oldest first."""
     found = []
+    stays = finished_stays(rows.phases)
     for task_id, entry in active.items():
         task = rows.tasks.get(task_id)
         started = None if task is None else task.started_at
@@ -149,6 +170,7 @@ def in_flight(active: Json, rows: timeline.State, last: float | None) -> list[Js
                 "attempt": entry["attempt"],
                 "seconds": None if started is None or last is None else last - started,
                 "phase_seconds": None if last is None else last - entry["updated_at"],
+                "siblings_seconds": siblings[len(siblings) // 2] if (siblings := stays.get(entry["phase"])) else None,
             }
         )
     return sorted(found, key=lambda row: -(row["seconds"] or 0.0))
@@ -176,7 +198,7 @@ def _look(run_dir: Path, moment: Moment | None, *, with_timeline: bool) -> _Seen
 
 
 def _life(run_dir: Path, seen: _Seen, info: Json, clock: Clock, held: frozenset[str] | None) -> Life:
-    return life_of(
+    life = life_of(
         run_dir,
         finished="status" in info,
         damaged=seen.stream is not None and seen.stream.damaged,
@@ -184,6 +206,7 @@ def _life(run_dir: Path, seen: _Seen, info: Json, clock: Clock, held: frozenset[
         clock=clock,
         open_paths=held,
     )
+    return (stall_now(run_dir, clock()) or life) if life.name == "live" else life
 
 
 def _number(value: Any) -> float | None:

@@ -3,10 +3,14 @@
 Derived, never written as a fact, and never said over a terminal event.
 """
 
-from projections import landmarks, timeline
+from pathlib import Path
+
+from projections import Base, landmarks, timeline
 from projections.flights import in_flight, stuck_phases
 
+from .errors import InputError
 from .life import Life
+from .scan import scan
 
 STILL_SECONDS = 300.0
 STILL_FACTOR = 10.0
@@ -24,6 +28,18 @@ def stall_of(rows: timeline.State, marks: landmarks.State, now: float) -> Life |
     if flights and count == len(flights):
         return Life("stalled", [*evidence, f"all {count} tasks in flight hang in {', '.join(stuck)}"])
     return Life("stalled", evidence) if is_still(still, marks.longest_gap_seconds) else None
+
+
+def stall_now(run_dir: Path, now: float) -> Life | None:
+    """As `stall_of`, from the run's stream as it is."""
+    rows, marks = timeline.initial(Base()), landmarks.initial(Base())
+    try:
+        for block in scan(run_dir).blocks():
+            timeline.apply_block(rows, block)
+            landmarks.apply_block(marks, block)
+    except InputError:
+        return None
+    return stall_of(rows, marks, now)
 
 
 def is_still(silent_seconds: float, longest_gap_seconds: float) -> bool:

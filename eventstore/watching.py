@@ -10,6 +10,7 @@ from pathlib import Path
 from projections import Base, board, progress, run_info
 from projections.plans import State as NoPlans
 
+from .boards import info_slots
 from .events import TERMINAL_STATUSES, Json
 from .following import Follower
 from .life import Life, life_of, paths_held_open
@@ -67,8 +68,10 @@ class Watched:
             clock=lambda: now,
             open_paths=held,
         )
-        if life.name == "live" and last is not None and is_still(now - last, self.board.longest_gap_seconds):
-            life = Life("stalled", [f"no event for {now - last:.0f} s"])
+        if life.name == "live" and last is not None:
+            still = is_still(now - last, self.board.longest_gap_seconds)
+            if still or board.all_stuck(self.board, now):
+                life = Life("stalled", [f"no event for {now - last:.0f} s"])
         self.life = life
         return life
 
@@ -90,7 +93,7 @@ class Watched:
             "events": events,
             "retries": self.board.retries,
             "eta": board.eta(self.board, left, now) if writing else None,
-            "slots": {"used": len(self.board.seats), "of": _slots(info)},
+            "slots": {"used": len(self.board.seats), "of": info_slots(info)},
             "attempts_in_flight": board.attempts_in_flight(self.board),
             "phases": board.phases(self.board),
             "idle": board.idle(self.board, moment, SHOWN_IDLE),
@@ -98,13 +101,6 @@ class Watched:
             "verdicts": dict(self.follower.verdicts),
             "problem": self.follower.problem if events or self.run.path.joinpath(STREAM_NAME).exists() else None,
         }
-
-
-def _slots(info: Json) -> int | None:
-    request = info.get("request")
-    execution = request.get("execution") if isinstance(request, dict) else None
-    found = execution.get("task_concurrency") if isinstance(execution, dict) else None
-    return found if isinstance(found, int) else None
 
 
 class Watch:

@@ -14,6 +14,7 @@ from eventstore.errors import MalformedLineError
 from eventstore.events import Json
 from eventstore.records import Block, Recorded
 
+from .flights import limit_seconds
 from .fold import Base, block_of
 from .timeline import Fact, as_float, read_facts, safe_text
 
@@ -227,6 +228,15 @@ def idle(state: State, now: float, limit: int) -> list[Json]:
             "phase_seconds": now - since, "siblings_seconds": medians.get(phase), "retries": seat.retries,
         })  # fmt: skip
     return found
+
+
+def all_stuck(state: State, now: float) -> bool:
+    """Whether every task in flight hangs in its newest phase, by the rule of `flights`."""
+    limits = {phase: limit_seconds(sorted(stays.recent)) for phase, stays in state.stays.items()}
+    newest = [max(seat.attempts.values(), key=lambda stay: stay.since, default=None) for seat in state.seats.values()]
+    return bool(newest) and all(
+        stay is not None and now - stay.since > limits.get(stay.phase, limit_seconds(None)) for stay in newest
+    )
 
 
 def attempts_in_flight(state: State) -> int:

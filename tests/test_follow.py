@@ -247,10 +247,40 @@ def test_a_live_run_that_stands_still_is_stalled_and_an_ended_one_never(tmp_path
         assert "no event for" in report["life"]["evidence"][0]
         assert command("watch", tmp_path, "--once", "--json") == 0
         assert json.loads(command.out)["life"]["name"] == "stalled"
+        assert command("show", tmp_path, "--json") == 0 and command.document["life"]["name"] == "stalled"
+        assert command("runs", tmp_path, "--json") == 0 and command.document["runs"][0]["life"] == "stalled"
         end = plain_line(20, event="run_finished", status="completed", timestamp=times[-1] + 1, task_id=None)
         with open(tmp_path / "progress.jsonl", "ab") as stream:
             stream.write(end + b"\n")
         assert command("diagnose", tmp_path, "--json") == 0 and command.document["life"]["name"] == "finished"
+
+
+def test_tasks_that_hang_stall_a_run_that_was_quick_before(tmp_path: Path, command: Command) -> None:
+    """Two minutes in a phase that took others a second: every command says stalled, and names who hangs where."""
+    now = time.time()
+    lines = [plain_line(0, event="tasks_loaded", task_id=None, phase=None, timestamp=now - 600,
+                        payload={"total_tasks": 30})]  # fmt: skip
+    for n in range(8):
+        at = now - 500 + 45 * n
+        more = {"task_id": f"t{n}", "attempt": 1}
+        lines.append(plain_line(n, event="task_started", phase=None, timestamp=at, payload={}, task_id=f"t{n}"))
+        lines.append(plain_line(n, phase="open_environment", timestamp=at + 0.1, **more))
+        if n < 7:
+            lines.append(plain_line(n, phase="run_harness", timestamp=at + 1.1, **more))
+            lines.append(plain_line(n, event="task_finished", phase=None, timestamp=at + 2, task_id=f"t{n}",
+                                    status="completed", payload={"severity": ""}))  # fmt: skip
+    (tmp_path / "progress.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    with RunLock(tmp_path):
+        assert command("diagnose", tmp_path, "--json") == 1
+        first = command.document["causes"][0]
+        assert first["code"] == "sandbox_never_opened" and first["task_ids"] == ["t7"]
+        assert command("watch", tmp_path, "--once", "--json") == 0
+        page = json.loads(command.out)
+        assert page["life"]["name"] == "stalled" and page["idle"][0]["task_id"] == "t7"
+        assert 0 < page["eta"]["low_seconds"] <= page["eta"]["seconds"] <= page["eta"]["high_seconds"]
+        assert command("show", tmp_path, "--json") == 0
+        assert command.document["life"]["name"] == "stalled" and command.document["eta"] is not None
+        assert command.document["in_flight"][0]["siblings_seconds"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_the_expected_end_is_a_range_around_the_recent_pace() -> None:
