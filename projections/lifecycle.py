@@ -25,7 +25,7 @@ from .fold import Base, block_of
 from .lifecycle_state import ATTEMPT, Attempt, State, Task, envelope_of, is_count, payload_of, require, short
 from .noting import Notes, Place
 
-__all__ = ["Attempt", "State", "Task", "apply", "apply_block", "finish", "initial", "is_count", "render"]
+__all__ = ["Attempt", "State", "Task", "apply", "apply_block", "finish", "initial", "is_count", "is_moment", "render"]
 
 SILENT_GAP_SECONDS = 3600.0
 """A stream that says nothing for longer than this is worth a word."""
@@ -252,7 +252,7 @@ def _check_clock(state: State, block: Block) -> None:
     for index, now in enumerate(times):
         if block.heads[index].event == "stream_repaired":
             continue  # it may come long after the run
-        if not _is_moment(now):
+        if not is_moment(now):
             state.notes.add("odd_timestamp", f"timestamp {short(now)} is no moment in time", Place(block, index))
             continue
         if state.last_timestamp is not None:
@@ -260,7 +260,8 @@ def _check_clock(state: State, block: Block) -> None:
         state.last_timestamp = float(now)
 
 
-def _is_moment(value: Any) -> bool:
+def is_moment(value: Any) -> bool:
+    """Whether a number is a moment in time: positive, and before the year 10000."""
     return (isinstance(value, int) or math.isfinite(value)) and 0 < value < LATEST_TIMESTAMP
 
 

@@ -65,9 +65,18 @@ def snapshot(state: State) -> Json:
         "run_id": state.run_id,
         **identity,
         **counts.snapshot(state.counts),
-        "elapsed_seconds": 0.0 if last is None or start is None else round(last - start, 3),
+        "elapsed_seconds": _elapsed(start, last),
         "updated_at": start if last is None else last,
     }
+
+
+def _elapsed(start: float | None, last: float | None) -> float:
+    if last is None or start is None:
+        return 0.0
+    try:
+        return round(last - start, 3)
+    except OverflowError:  # an integer beyond every float
+        return math.inf if last > start else -math.inf
 
 
 def render(state: State, /) -> bytes:
@@ -98,8 +107,11 @@ def _tracker_start(progress: Json) -> float | None:
     updated_at, elapsed_seconds = progress.get("updated_at"), progress.get("elapsed_seconds")
     if not isinstance(updated_at, int | float) or not isinstance(elapsed_seconds, int | float):
         return None
-    start = updated_at - elapsed_seconds
-    return start if math.isfinite(start) else None
+    try:
+        start = updated_at - elapsed_seconds
+        return start if math.isfinite(start) else None
+    except OverflowError:  # an integer beyond every float
+        return None
 
 
 def _text(value: Any) -> str | None:

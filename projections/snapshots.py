@@ -93,11 +93,17 @@ def same_progress(stored: Any, folded: Json) -> bool:
     if not isinstance(stored, dict) or list(stored) != list(folded):
         return False
     elapsed = stored["elapsed_seconds"]
-    if not isinstance(elapsed, int | float) or not (
-        abs(elapsed - folded["elapsed_seconds"]) < 1.5 * ELAPSED_TOLERANCE_SECONDS
-    ):
+    if not isinstance(elapsed, int | float) or not same_elapsed(elapsed, folded["elapsed_seconds"]):
         return False
     return bool({**stored, "elapsed_seconds": 0} == {**folded, "elapsed_seconds": 0})
+
+
+def same_elapsed(one: float, other: float) -> bool:
+    """Whether two `elapsed_seconds` are the same to a millisecond; they may be any number that JSON holds."""
+    try:
+        return bool(abs(one - other) < 1.5 * ELAPSED_TOLERANCE_SECONDS)
+    except OverflowError:
+        return one == other
 
 
 def ahead_of_stream(stored: Any, folded: Json | None) -> str | None:

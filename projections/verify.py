@@ -188,7 +188,7 @@ def _compare_times(
         say(f"finished_at is {started - finished:.0f} s before started_at")
     elif started is not None and first_timestamp is not None and first_timestamp < started - 2.0:
         say(f"started_at is {started - first_timestamp:.0f} s after the first event")
-    elif finished is not None and watched.ended is not None:
+    elif finished is not None and watched.ended is not None and lifecycle.is_moment(watched.ended["timestamp"]):
         apart = finished - watched.ended["timestamp"]
         if abs(apart) > CLOCK_TOLERANCE_SECONDS:
             say(f"finished_at is {abs(apart):.0f} s {'after' if apart > 0 else 'before'} run_finished")

@@ -7,7 +7,7 @@ from eventstore.events import TERMINAL_STATUSES, Json
 from . import lifecycle
 from .counts import COUNTERS
 from .noting import Notes
-from .snapshots import ELAPSED_TOLERANCE_SECONDS, ahead_of_stream, same_progress
+from .snapshots import ELAPSED_TOLERANCE_SECONDS, ahead_of_stream, same_elapsed, same_progress
 
 if TYPE_CHECKING:
     from .verify import Facts
@@ -70,13 +70,13 @@ def _same(name: str, stored: Any, said: Any) -> bool:
     if isinstance(stored, bool) != isinstance(said, bool):
         return False
     if name == "elapsed_seconds" and isinstance(stored, int | float):
-        return bool(abs(stored - said) < 1.5 * ELAPSED_TOLERANCE_SECONDS)
+        return same_elapsed(stored, said)
     return bool(stored == said)
 
 
 def _check_start(notes: Notes, stored: Json, watched: lifecycle.State, first_timestamp: float | None) -> None:
     """The stream doesn't hold the tracker's start, so `elapsed_seconds` is judged by the start that it gives."""
-    if first_timestamp is None or watched.sessions != 1:
+    if first_timestamp is None or watched.sessions != 1 or not lifecycle.is_moment(first_timestamp):
         return
     early = first_timestamp - (stored["updated_at"] - stored["elapsed_seconds"])
     if not -2 * ELAPSED_TOLERANCE_SECONDS <= early <= EARLIEST_START_SECONDS:

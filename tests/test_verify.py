@@ -261,7 +261,7 @@ def test_a_fault_of_our_own_stops_no_other_run(
     assert {finding["run_id"] for finding in said} == {first.name, second.name} and command.document["runs"] == 2
 
 
-@pytest.mark.parametrize("value", [None, 7, "x", [1], {"k": "x"}, True, 1e300, -1])
+@pytest.mark.parametrize("value", [None, 7, "x", [1], {"k": "x"}, True, 1e300, -1, 10**400, float("nan")])
 def test_odd_values_in_files_are_findings_not_tracebacks(value: object, run_dir: Callable[[str], Path]) -> None:
     """Every member of every small file, one after the other, given a value of another kind."""
     run = run_dir("r_ok")
@@ -290,6 +290,15 @@ def test_odd_values_in_requests_and_details_are_survived(run_dir: Callable[[str]
                     one(run)
         path.write_text(original)
     assert one(run) == {"unsealed": 1}
+
+
+@pytest.mark.parametrize("event", ["run_started", "task_started", "phase_changed", "attempt_finished", "run_finished"])
+@pytest.mark.parametrize("value", [10**400, -1, 0, float("nan"), float("-inf"), 1e300, 2**70])
+def test_odd_times_are_findings_not_tracebacks(event: str, value: float, run_dir: Callable[[str], Path]) -> None:
+    """First, last and in between."""
+    run = run_dir("r_ok")
+    breaking.alter(event, timestamp=value)(run)
+    assert "odd_timestamp" in one(run)
 
 
 def test_a_live_run_is_called_live_and_not_dead(run_dir: Callable[[str], Path]) -> None:
