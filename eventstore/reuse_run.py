@@ -41,7 +41,7 @@ def reuse_into(
             raise RefusedError(f"{target_run}: its tasks have begun; results are reused before that", target_run)
         if not recorder.progress.get("total_tasks"):
             recorder.append(TasksLoaded(payload=TasksLoadedPayload(total_tasks=total)))
-        return apply_reuse(
+        applied = apply_reuse(
             plan,
             target_run,
             append=recorder.append,
@@ -50,6 +50,8 @@ def reuse_into(
             link=link,
             durable=durable,
         )
+        recorder.save_params()  # they belong to task details, and there are some now
+        return applied
     finally:
         recorder.close()
 

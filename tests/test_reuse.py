@@ -17,7 +17,16 @@ from eventstore.attempt_results import AttemptResult
 from eventstore.checkpoints import read_checkpoint, save_evaluation, save_scheduler
 from eventstore.details import Issue, find_task, task_directory_name, task_dirs
 from eventstore.errors import InputError, RefusedError, UsageError
-from eventstore.events import ReuseLoaded
+from eventstore.events import (
+    AttemptFinished,
+    AttemptStarted,
+    ExecutionPlanResolved,
+    ReuseLoaded,
+    TaskFinished,
+    TaskFinishedPayload,
+    TaskStarted,
+    TaskStartedPayload,
+)
 from eventstore.lineage import lineage_of
 from eventstore.publishing import TaskStore
 from eventstore.recorder import RunRecorder
@@ -410,6 +419,34 @@ def test_the_target_stands_alone_and_says_where_it_comes_from(ours: Path, tmp_pa
     assert plan_reuse(target, TOY).reused == ["t0", "t1"]
     assert actions(plan_reuse(target, TOY))[("t2", 2)] == "rescore"
     assert read_checkpoint(next(target.rglob("t2--*/attempt-1/checkpoint.json"))).scheduler is not None
+
+
+def test_a_runner_goes_on_where_reuse_left_off(runs_root: Path, tmp_path: Path, command: Command) -> None:
+    """Opened again and finished, the run passes verify, and plans of reused attempts are still there."""
+    target = tmp_path / "made"
+    shutil.copytree(runs_root / RUNS["r_kill_mid"], tmp_path / "r_kill_mid")
+    plan = plan_reuse(tmp_path / "r_kill_mid", wanted_of(read_request(runs_root / RUNS["r_kill_mid"])))
+    kept = reuse_into(plan, target, total_tasks=10).reused
+    with RunRecorder.open(target, file_log_level=None) as recorder:
+        store = TaskStore(target, append=recorder.append)
+        task: dict[str, Any] = {"task_id": "arith-013", "category": "all"}
+        recorder.append(TaskStarted(**task, payload=TaskStartedPayload(index=9, total=10)))
+        for attempt in (1, 2):
+            recorder.append(AttemptStarted(**task, attempt=attempt))
+            recorder.append(ExecutionPlanResolved(**task, attempt=attempt, phase="plan", payload={"a": 1}))
+            store.begin_attempt("arith-013", attempt)
+            recorder.append(AttemptFinished(**task, attempt=attempt, status="completed"))
+        publish(store, "arith-013", outcome("1"), outcome("1"))
+        done = TaskFinishedPayload(index=9, total=10, severity="")
+        recorder.append(TaskFinished(**task, status="completed", payload=done))
+        recorder.finish("completed")
+    info = json.loads((target / "run_info.json").read_text())
+    assert len(kept) == 9 and set(kept) | {"arith-009", "arith-013"} == set(info["resolved_execution_plans"])
+    progress = json.loads((target / "progress.json").read_text())
+    assert (progress["finished_tasks"], progress["completed_tasks"], progress["status"]) == (10, 10, "completed")
+    command("verify", target, "--json")
+    assert [finding for finding in command.document["findings"] if finding["severity"] == "error"] == []
+    assert command("replay", target, "--json") == 0 and command.document["changed"] == []
 
 
 def test_reuse_is_recorded_even_where_nothing_is_reused(tmp_path: Path) -> None:
