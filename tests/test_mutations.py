@@ -51,6 +51,18 @@ def test_every_change_to_a_sealed_line_or_a_manifested_artifact_is_found(run_dir
     assert counts(run) == sound
 
 
+def test_every_change_to_a_stream_of_our_recorder_is_found(tmp_path: Path) -> None:
+    """A lost end as well: the witness knows how far the stream was safe, and the snapshot knows the end."""
+    run = tmp_path / "r"
+    breaking.record_run(run)
+    sound = counts(run)
+    random = Random(SEED)
+    for _ in range(COUNT // 2):
+        with mutated(run, random, "stream") as mutation:
+            assert counts(run) != sound, mutation
+    assert counts(run) == sound
+
+
 def test_rates_of_small_changes(run_dir: Callable[[str], Path]) -> None:
     """A lower bound for each kind of file that holds facts; no change is a traceback, and none outlives itself."""
     found: Counter[str] = Counter()

@@ -74,6 +74,12 @@ def test_a_sealed_stream_is_not_called_unsealed(run_dir: Callable[[str], Path]) 
     assert one(run) == {}
 
 
+def test_a_run_of_our_recorder_is_sound(tmp_path: Path) -> None:
+    """Its lines prove themselves; only the task details, which it was not asked to write, are missing."""
+    breaking.record_run(tmp_path / "r")
+    assert one(tmp_path / "r") == {"details_missing": 1}
+
+
 # -- what it says and how
 
 
