@@ -67,14 +67,22 @@ def read_head(content: bytes) -> tuple[Head, bool]:
 
 
 def run_id_of(lines: list[bytes]) -> str | None:
-    """The run that a stream's first lines belong to: what most of them say, so that a damaged one decides nothing."""
-    votes: Counter[str] = Counter()
+    """The run that a stream's first lines belong to: the first one's, unless nobody agrees with it and others agree.
+
+    Lines that prove themselves count before others. So a damaged first line decides nothing.
+    """
+    proven: list[str] = []
+    others: list[str] = []
     for line in lines:
         proof = read_proof(line)
         if proof is None or proves_itself(line, proof):
             with suppress(*REFUSALS):
-                votes[_head_decoder.decode(line).run_id] += 1
-    return votes.most_common(1)[0][0] if votes else None
+                (others if proof is None else proven).append(_head_decoder.decode(line).run_id)
+    names = proven or others
+    if not names:
+        return None
+    most, votes = Counter(names).most_common(1)[0]
+    return most if names.count(names[0]) == 1 < votes else names[0]
 
 
 def adopted_prefix(content: bytes) -> dict[str, Any] | None:
