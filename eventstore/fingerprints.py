@@ -10,12 +10,12 @@ Threads: hashlib lets go of the interpreter lock, so `fingerprint_all` takes sev
 
 import errno
 import hashlib
-import json
 import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 
 from msgspec import Struct
@@ -95,9 +95,10 @@ def fingerprint(path: Path, budget: Budget | None = None, *, root_name: str | No
         root = path if stat.S_ISDIR(mode) else path.parent
         digest = hashlib.sha256()
         buffer = memoryview(bytearray(_STEP))
+        base = os.fspath(path)
         for parts in names:
             name = _name(path, parts, stat.S_ISDIR(mode)) if parts or root_name is None else root_name
-            _add(digest, path.joinpath(*parts), name, root, budget, buffer)
+            _add(digest, os.path.join(base, *parts), name, root, budget, buffer)
     except OSError as error:
         raise InputError(f"{error.filename or path}: can't be read: {error.strerror}", path) from None
     return Fingerprint(digest.hexdigest(), budget.bytes_used, len(names))
@@ -127,7 +128,7 @@ def _entries(folder: Path, budget: Budget) -> Iterator[tuple[str, ...]]:
     while waiting:
         parts = waiting.pop()
         yield parts
-        with os.scandir(folder.joinpath(*parts)) as entries:
+        with os.scandir(os.path.join(folder, *parts)) as entries:
             for entry in entries:
                 budget.spend(folder, entries=1)
                 inner = (*parts, entry.name)
@@ -141,12 +142,12 @@ def _name(path: Path, parts: tuple[str, ...], is_folder: bool) -> str:
     return "/".join(parts) or ("." if is_folder else path.name)
 
 
-def _add(digest: "hashlib._Hash", path: Path, name: str, root: Path, budget: Budget, buffer: memoryview) -> None:
-    status = path.lstat()
+def _add(digest: "hashlib._Hash", path: str, name: str, root: Path, budget: Budget, buffer: memoryview) -> None:
+    status = os.lstat(path)
     mode = status.st_mode
     # A link to a file counts as a file here, with the size of the link: that is what AgentCompass records.
-    size = status.st_size if stat.S_ISREG(mode) or (stat.S_ISLNK(mode) and path.is_file()) else None
-    digest.update(json.dumps([name, mode & 0o777, size], separators=(",", ":")).encode())
+    size = status.st_size if stat.S_ISREG(mode) or (stat.S_ISLNK(mode) and os.path.isfile(path)) else None
+    digest.update(f"[{_quoted(name)},{mode & 0o777},{'null' if size is None else size}]".encode())
     if stat.S_ISLNK(mode):
         digest.update(b"link:" + _link_target(path, root))
     elif stat.S_ISREG(mode):
@@ -158,7 +159,7 @@ def _add(digest: "hashlib._Hash", path: Path, name: str, root: Path, budget: Bud
         raise RefusedError(f"{path}: is {describe_kind(mode)}, and an artifact holds files, folders and links", path)
 
 
-def _link_target(path: Path, root: Path) -> bytes:
+def _link_target(path: str, root: Path) -> bytes:
     target = os.readlink(path)
     if _is_loop(path):
         raise RefusedError(f"{path}: a link that leads in a circle", path)
@@ -171,7 +172,7 @@ def _link_target(path: Path, root: Path) -> bytes:
         raise RefusedError(f"{path}: a link whose target is no UTF-8", path) from None
 
 
-def _is_loop(path: Path) -> bool:
+def _is_loop(path: str) -> bool:
     try:
         os.stat(path)
     except OSError as error:
@@ -179,7 +180,7 @@ def _is_loop(path: Path) -> bool:
     return False
 
 
-def _add_bytes(digest: "hashlib._Hash", path: Path, size: int, budget: Budget, buffer: memoryview) -> None:
+def _add_bytes(digest: "hashlib._Hash", path: str, size: int, budget: Budget, buffer: memoryview) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if size > _STEP:

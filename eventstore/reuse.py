@@ -28,12 +28,13 @@ from projections.reuse import (
     check_wanted,
     decide_task,
     refusal,
+    rescore_refusal,
     severity_counts,
 )
 
 from . import artifacts
 from .checkpoints import Checkpoint, Evaluation, read_checkpoint, validate_checkpoint
-from .details import AttemptDir, TaskDir, task_dirs
+from .details import AttemptDir, TaskDir, find_task, task_dirs
 from .errors import CompassError, InputError
 from .events import Json
 from .fingerprints import ArtifactLimits
@@ -170,7 +171,7 @@ class FactReader:
         task_id = task.task_id or ""
         found = read_checkpoint(attempt.path / CHECKPOINT_FILE) if attempt.has_checkpoint else None
         result = self._whole(task_id, attempt) if task.published else self._terminal(task_id, attempt, found)
-        checkpoint = None if found is None else self._checkpoint(task_id, attempt, found)
+        checkpoint = None if found is None else self.checkpoint(task_id, attempt, found)
         return AttemptFacts(number=attempt.number, result=result, checkpoint=checkpoint)
 
     def _whole(self, task_id: str, attempt: AttemptDir) -> ResultFacts | None:
@@ -216,7 +217,8 @@ class FactReader:
     def _limits(self, task_id: str, attempt: int) -> ArtifactLimits:
         return ArtifactLimits.from_plan(plan_of(self._plans, task_id, attempt).get("artifact_limits"))
 
-    def _checkpoint(self, task_id: str, attempt: AttemptDir, found: Checkpoint) -> CheckpointFacts | None:
+    def checkpoint(self, task_id: str, attempt: AttemptDir, found: Checkpoint) -> CheckpointFacts | None:
+        """The facts of one evaluation checkpoint; None where the file has no such section."""
         problem = found.problem or found.problems.get("evaluation")
         evaluation = found.evaluation
         if problem is None and evaluation is None:
@@ -231,6 +233,20 @@ class FactReader:
         except CompassError as error:
             return CheckpointFacts(problem=error.message)
         return _checkpoint_facts(evaluation, [(spec.source, spec.destination) for spec in specs])
+
+
+def recovery_refusal(run_dir: Path, task_id: str, attempt: int, wanted: Wanted) -> str | None:
+    """Why one attempt can't be scored again from its checkpoint, in words; None where it can.
+
+    All checks: identity, completed agent, mode, network policy, coverage of declared artifacts, inputs, checksums.
+    """
+    task = find_task(run_dir, task_id)
+    folder = task.attempts.get(attempt) if task is not None else None
+    if folder is None:
+        return "there is no such attempt"
+    found = read_checkpoint(folder.path / CHECKPOINT_FILE)
+    reader = FactReader(run_dir, read_request(run_dir), wanted)
+    return rescore_refusal(reader.checkpoint(task_id, folder, found) if found.exists else None, wanted)
 
 
 def _checkpoint_facts(evaluation: Evaluation, specs: Sequence[tuple[str, str]]) -> CheckpointFacts:

@@ -30,7 +30,7 @@ from eventstore.events import (
 from eventstore.lineage import lineage_of
 from eventstore.publishing import TaskStore
 from eventstore.recorder import RunRecorder
-from eventstore.reuse import ReusePlan, choose_source, plan_reuse, require_source, wanted_of
+from eventstore.reuse import ReusePlan, choose_source, plan_reuse, recovery_refusal, require_source, wanted_of
 from eventstore.reuse_apply import apply_reuse
 from eventstore.reuse_run import reuse_into
 from eventstore.stored_request import read_request
@@ -341,6 +341,11 @@ def test_what_the_new_run_asks_of_a_checkpoint_is_compared(ours: Path) -> None:
     store = TaskStore(ours, durable=False)
     checkpoint(store, ours, "t2", 2, "fresh")
     assert action(artifacts=[]) == "rescore" and action(artifacts=[("/app", "app")]) == "run"
+    assert recovery_refusal(ours, "t2", 2, TOY) is None
+    lacking = Wanted(benchmark_id="toy", k=2, strategy="avg", artifacts=[("/app", "app")])
+    assert "'/app'" in (recovery_refusal(ours, "t2", 2, lacking) or "")
+    assert recovery_refusal(ours, "t2", 9, TOY) == "there is no such attempt"
+    assert recovery_refusal(ours, "t0", 1, TOY) == "there is no checkpoint"
 
 
 def test_policies_that_mean_the_same_are_the_same() -> None:
