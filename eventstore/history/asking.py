@@ -78,9 +78,8 @@ def write_parquet(answer: Answer, path: Path) -> int:
         connection = duckdb.connect(":memory:")
         try:
             connection.execute(
-                f"COPY (SELECT {selected} FROM read_ndjson(?, columns={{{columns}}}, maximum_object_size=268435456)) "
-                "TO ? (FORMAT parquet, COMPRESSION zstd)",
-                [spool.name, str(part)],
+                f"COPY (SELECT {selected} FROM read_ndjson({_quoted(spool.name)}, columns={{{columns}}}, "
+                f"maximum_object_size=268435456)) TO {_quoted(str(part))} (FORMAT parquet, COMPRESSION zstd)"
             )
             part.replace(path)
         except (duckdb.Error, OSError) as error:
@@ -89,6 +88,10 @@ def write_parquet(answer: Answer, path: Path) -> int:
         finally:
             connection.close()
     return count
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 _PLAIN = (

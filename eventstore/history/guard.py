@@ -66,6 +66,7 @@ def lock_down(connection: Any, timeout_seconds: float | None = None) -> None:
 def check(connection: Any, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
     """The one reading statement in `sql`, bound. Raises SqlError with the place for anything else."""
     statement = single_statement(connection, sql)
+    _refuse_logging(sql)
     try:
         kind = statement.type.name
     except Exception:  # a type that this binding has no name for: none of those reads
@@ -77,6 +78,14 @@ def check(connection: Any, sql: str, parameters: Mapping[str, Any] | None = None
     except Exception as error:
         raise translate(connection, error, lines_before=1) from None
     return statement
+
+
+def _refuse_logging(sql: str) -> None:
+    """DuckDB 1.5 lets a locked connection turn logging on, and then aborts the process; 2.0 refuses it by itself."""
+    import duckdb
+
+    if duckdb.__version__.startswith("1.") and "_logging" in sql.lower():
+        raise SqlError("this statement changes logging, and DuckDB 1.5 does not survive that")
 
 
 def single_statement(connection: Any, sql: str) -> Any:
