@@ -8,6 +8,7 @@ never stops the others, and many are read in parallel processes.
 """
 
 import contextlib
+import mmap
 import multiprocessing
 import os
 from collections import Counter
@@ -163,7 +164,7 @@ class _Checked:
         self.secrets = options.secrets if options.wants("secret") else "none"
         self.path = run.path
         self.files: set[str] = set()
-        self.bytes = self.detail_files = 0
+        self.bytes = self.detail_files = self.stream_bytes = self.stream_lines = 0
         self.plans: dict[str, TaskPlans] | None = None
         self.stored = {name: self._read(name) for name in SMALL_FILES}
         base = Base(progress=self._members(PROGRESS_NAME), run_info=self._members(RUN_INFO_NAME))
@@ -206,6 +207,7 @@ class _Checked:
         found = self._read_stream()
         live = self._is_live()
         lifecycle.finish(self.watched)
+        self._place_last_lines()
         check_files(self.notes, self._facts(found, live), self.replayed, self.watched)
         self._check_details(live)
         self._look_for_leftovers(live)
@@ -270,6 +272,7 @@ class _Checked:
             if secrets is not None:
                 secrets.apply_block(block)
         self._take_verdicts(stream)
+        self.stream_bytes, self.stream_lines = stream.bytes, stream.lines.read
         return True
 
     def _take_verdicts(self, stream: Scan) -> None:
@@ -279,6 +282,21 @@ class _Checked:
         self.damaged = stream.damaged
         for code, count in stream.verdicts.items():
             self.notes.counts[code] = count  # scan keeps only so many of them, and counts all
+
+    def _place_last_lines(self) -> None:
+        """Tasks in flight are known by their last line's bytes; here they get its place."""
+        wanted = [f for f in self.notes.findings if f.code == "task_in_flight" and f.offset is None]
+        if not wanted or not self.stream_bytes:
+            return
+        with contextlib.suppress(OSError, ValueError), (self.path / STREAM_NAME).open("rb") as file:
+            content = mmap.mmap(file.fileno(), self.stream_bytes, access=mmap.ACCESS_READ)
+            for finding in wanted:
+                last = self.watched.active[str(finding.task_id)].last
+                offset = content.rfind(last) if last else -1
+                if offset >= 0:
+                    line = self.stream_lines - content[offset:].count(b"\n") + 1
+                    placed = structs.replace(finding, offset=offset, length=len(last), line=line)
+                    self.notes.findings[self.notes.findings.index(finding)] = placed
 
     def _is_live(self) -> bool:
         if self.watched.ended is not None or not self.watched.events:

@@ -23,7 +23,7 @@ _PART = re.compile(
 )
 
 
-class Attempt(Struct):
+class Attempt(Struct, gc=False):
     """One attempt: retries used so far, plans seen, and whether it is over."""
 
     retries: int = 0
@@ -31,7 +31,7 @@ class Attempt(Struct):
     finished: bool = False
 
 
-class Task(Struct):
+class Task(Struct, gc=False):
     """One task. `spellings` are the bytes from attempt to phase of attempts that are known to be going on.
 
     They are `width` bytes long and stand at or behind `position_of_attempt`: times differ by a few digits only.

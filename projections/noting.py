@@ -14,7 +14,7 @@ MAX_FINDINGS_PER_CODE = 1000
 """Findings of one code that are kept for one run; all are counted."""
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, gc=False):
     """Where something stands in a stream: the block and the record's index in it; worked out only when asked for."""
 
     block: Block

@@ -217,6 +217,19 @@ def test_a_run_named_twice_is_checked_once(runs_root: Path) -> None:
         list(verify_paths([run, run / "nowhere"]))
 
 
+def test_a_task_in_flight_is_placed_at_its_last_line(runs_root: Path) -> None:
+    """Line, offset and length are those of the last thing that the stream says of it."""
+    run = runs_root / RUNS["r_kill_mid"]
+    content = (run / "progress.jsonl").read_bytes()
+    events = breaking.events_of(run)
+    for finding in verify_run(RunDir(run, "r")).findings:
+        if finding.code == "task_in_flight":
+            assert finding.offset is not None and finding.length is not None and finding.line is not None
+            last = max(n for n, event in enumerate(events) if event["task_id"] == finding.task_id)
+            assert json.loads(content[finding.offset : finding.offset + finding.length]) == events[last]
+            assert finding.line == last + 1
+
+
 # -- what it survives
 
 
