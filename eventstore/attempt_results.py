@@ -15,12 +15,11 @@ from .codec import dump_compact, dump_pretty
 from .errors import UsageError
 from .events import Json
 from .redact import redact
-from .results import ATTEMPT_STATUSES, ISSUE_PHASES, SEVERITIES, Issue
+from .results import ATTEMPT_STATUSES, ISSUE_PHASES, NAMESPACES, SEVERITIES, Issue
 from .task_names import RETRY_SCHEMA
 
 STRATEGIES = ("avg", "pass")
 FACTS = ("metrics", "final_answer", "ground_truth")
-NAMESPACES = ("benchmark", "harness")
 
 
 class AttemptResult(Struct, frozen=True, kw_only=True):

@@ -76,11 +76,11 @@ class _Listing(Struct, frozen=True):
 
 
 class AttemptDir:
-    """One `attempt-<n>` folder. `listed`: task.json names it. `exists`: the folder is there."""
+    """One `attempt-<n>` folder. `listed`: task.json names it. `exists`: the folder is there. `older`: of task.v2."""
 
     def __init__(self, path: Path, number: int, listed: bool, exists: bool, older: bool) -> None:
         self.path, self.number, self.listed, self.exists = path, number, listed, exists
-        self._older = older
+        self.older = older
 
     @cached_property
     def _listing(self) -> _Listing:
@@ -130,7 +130,7 @@ class AttemptDir:
 
     def read_result(self, *members: str) -> Result:
         """`result.json`, read now; with the further `members` of it (`final_answer`, `meta`, …) that are named."""
-        return read_result(self.path / RESULT_FILE, *members, older=self._older)
+        return read_result(self.path / RESULT_FILE, *members, older=self.older)
 
     def read_retries(self) -> list[Retry]:
         """The diagnostics of its discarded results, read now."""
@@ -312,7 +312,10 @@ def _listed(folder: Path, tell: OnProblem) -> _Listing:
 
 
 def find_task(run_dir: Path, task_id: str) -> TaskDir | None:
-    """The directory of a task, found by its name; the states are asked in their order, layout v2 last."""
+    """The directory of a task, found by its name; the states are asked in their order, layout v2 last.
+
+    Raises UsageError for an id that can't be one.
+    """
     name = task_directory_name(task_id)
     for state in (*TASK_STATES, None):
         path = run_dir / DETAILS_NAME / (f"{state}/{name}" if state else name)

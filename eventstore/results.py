@@ -5,14 +5,17 @@ older schema (task.v2, with an `error` text and no classified issues) is adapted
 is: what its structure proves gets an issue, any other failure is "unknown" (`classified` is False).
 """
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
+from .errors import InputError
 from .events import Json
-from .json_files import Members, read_members
+from .json_files import Members, read_bytes, read_members
 
 SEVERITIES = ("fatal", "error", "warning")
 ISSUE_PHASES = ("setup", "run", "collect", "evaluate", "cleanup")
@@ -25,6 +28,9 @@ ATTEMPT_STATUSES = (
     "cancelled",
     "interrupted",
 )
+NAMESPACES = ("benchmark", "harness")
+"""The members of `meta`."""
+
 RESULT_MEMBERS = (
     "status",
     "metrics",
@@ -145,11 +151,36 @@ def _interpret(found: Members, members: tuple[str, ...], older: bool) -> Result:
     )
 
 
+def shape_faults(path: Path, *, older: bool = False) -> list[str]:
+    """What keeps AgentCompass's strict reader from a result that is readable otherwise: members too many or too few,
+    something else where an object must stand. `older`: the error text of task.v2 is allowed, and issues may lack."""
+    try:
+        members = msgspec.json.decode(read_bytes(path), type=dict[str, Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FileNotFoundError, InputError):
+        return []  # told elsewhere, or odd JSON that is read by the slow path
+    expected = set(RESULT_MEMBERS) - ({"issues"} if older else set())
+    allowed = set(RESULT_MEMBERS) | ({"error"} if older else set())
+    faults = [f"it has {name[:80]!r}, which no result has" for name in members.keys() - allowed]
+    faults += [f"it lacks {name}" for name in expected - members.keys()]
+    objects = ("trajectory", "artifacts", "analysis_result", "meta")
+    faults += [f"{name} is no object" for name in objects if name in members and not _may_be_object(members[name])]
+    if "meta" in members and not older and set(read_members(path, ("meta",)).values["meta"] or ()) != set(NAMESPACES):
+        faults.append(f"meta has other members than {' and '.join(NAMESPACES)}")
+    return sorted(faults)
+
+
+def _may_be_object(raw: Raw) -> bool:
+    return bytes(memoryview(raw)[:4]).lstrip()[:1] == b"{" or bytes(raw) in (b"null", b'""', b"[]")
+
+
 def _metrics(value: Any, faults: list[str]) -> Json:
     if isinstance(value, dict):
         odd = [name for name, metric in value.items() if not isinstance(metric, bool | int | float)]
         if odd:
             faults.append(f"metric {odd[0][:80]!r} is no number and no boolean")
+        endless = [name for name, metric in value.items() if isinstance(metric, float) and not math.isfinite(metric)]
+        if endless:
+            faults.append(f"metric {endless[0][:80]!r} is not finite")
         return value
     if value is not None:
         faults.append("metrics is no object")

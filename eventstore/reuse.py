@@ -38,10 +38,10 @@ from .details import AttemptDir, TaskDir, find_task, task_dirs
 from .errors import CompassError, InputError
 from .events import Json
 from .fingerprints import ArtifactLimits
-from .results import Issue, Result, parse_issues
+from .results import Issue, Result, parse_issues, shape_faults
 from .rundir import RUN_INFO_NAME, find_runs, open_run
 from .stored_request import StoredRequest, read_request, section
-from .task_names import CHECKPOINT_FILE
+from .task_names import CHECKPOINT_FILE, RESULT_FILE
 
 
 class ReusePlan(Struct, frozen=True, kw_only=True):
@@ -179,6 +179,11 @@ class FactReader:
         if result.problem is None and result.status is None and not result.faults:
             return None  # only a retry count: the attempt never came to a result
         problem = self._unfit(task_id, attempt, result)
+        faults = shape_faults(attempt.path / RESULT_FILE, older=attempt.older) if problem is None else []
+        if faults:
+            problem = f"its result breaks the schema: {faults[0]}"
+        elif attempt.number > self._wanted.k:
+            problem = f"its number is beyond k = {self._wanted.k}"
         return ResultFacts(issues=_issues(result.issues), problem=problem)
 
     def _terminal(self, task_id: str, attempt: AttemptDir, found: Checkpoint | None) -> ResultFacts | None:

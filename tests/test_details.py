@@ -32,7 +32,7 @@ from eventstore.intents import exchange
 from eventstore.publishing import RetryDetail, TaskStore
 from eventstore.recorder import RunRecorder
 from eventstore.result_recovery import recover_results
-from eventstore.results import read_result
+from eventstore.results import read_result, shape_faults
 
 PLAN = {"k": 2, "strategy": "avg"}
 FATAL = Issue("fatal", "setup", "setup_failed", "no disk")
@@ -72,6 +72,7 @@ def test_every_recorded_run_is_read_without_a_fault(runs_root: Path, name: str) 
         for attempt in task.attempts.values():
             found = attempt.read_result("final_answer")
             assert found.problem is None and not found.faults and found.classified
+            assert not found.exists or not shape_faults(attempt.path / "result.json")
             if found.exists:
                 stored = json.loads((attempt.path / "result.json").read_text())
                 assert found.status == stored["status"] and found.metrics == stored["metrics"]
@@ -157,7 +158,7 @@ def test_odd_results_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     found = read_result(path)
     assert found.problem is None and found.status == "exploded" and found.retry_count == 0
     assert found.metrics["a"] != found.metrics["a"] and found.issues == [Issue("dire", "run", "c", "")]
-    assert len(found.faults) == 5
+    assert len(found.faults) == 6
     path.write_bytes(b"\xff\xfe")
     assert "UTF-8" in (read_result(path).problem or "")
     path.unlink()

@@ -327,6 +327,28 @@ def test_an_older_result_is_kept_only_where_its_failure_is_classified(ours: Path
     assert found["issues"] == [] and "error" not in found
 
 
+ODD: dict[str, Callable[[dict[str, Any]], object]] = {
+    "'score', which no result has": lambda members: members.update(score=1),
+    "lacks trajectory": lambda members: members.pop("trajectory"),
+    "meta has other members": lambda members: members.update(meta={"benchmark": {}}),
+    "artifacts is no object": lambda members: members.update(artifacts=[1]),
+    "is not finite": lambda members: members.update(metrics={"correct": float("nan")}),
+    "status is 'odd'": lambda members: members.update(status="odd"),
+}
+
+
+@pytest.mark.parametrize("words", ODD)
+def test_a_result_that_a_strict_reader_refuses_is_not_kept(ours: Path, words: str) -> None:
+    """AgentCompass refuses the whole task then, and so does the plan."""
+    path = next(ours.rglob("t0--*/attempt-2/result.json"))
+    members = json.loads(path.read_text())
+    ODD[words](members)
+    path.write_text(json.dumps(members))
+    plan = plan_reuse(ours, TOY)
+    assert plan.reused == ["t1"] and words in next(task.reason for task in plan.tasks if task.task_id == "t0")
+    assert {actions(plan)[("t0", attempt)] for attempt in (1, 2)} == {"run"}
+
+
 def test_what_the_new_run_asks_of_a_checkpoint_is_compared(ours: Path) -> None:
     """Evaluation mode, network policy and coverage of declared artifacts, where they are given."""
 
