@@ -63,13 +63,14 @@ class File:
 
 @dataclass(frozen=True)
 class Point:
-    """The disk between two calls."""
+    """The disk between two calls; `renamed` tells that the one before changed a name."""
 
     number: int
     files: Mapping[int, File]
     names: Mapping[str, int]
     pending_names: tuple[Name, ...]
     acknowledged: Mapping[str, Any]
+    renamed: bool = False
 
 
 class RecordingFileSystem(FileSystem):
@@ -206,7 +207,7 @@ def points(recorded: RecordingFileSystem) -> Iterator[Point]:
             names, pending = names_after(names, pending), ()
         else:
             acknowledged |= note.acknowledged
-        yield Point(number, dict(files), dict(names), pending, dict(acknowledged))
+        yield Point(number, dict(files), dict(names), pending, dict(acknowledged), note.kind == "name")
 
 
 def content_after(content: bytes, changes: tuple[Change, ...] | list[Change]) -> bytes:

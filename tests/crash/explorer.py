@@ -26,7 +26,7 @@ from .states import State, at_random, folders, systematic
 
 RANDOM_PER_POINT = 60
 THOROUGH_EVERY = 4
-"""Replay and verify once more after recovery: of so many states without snapshots one."""
+"""Replay, and verify once more, after recovery: of so many states of the log and the recorder one, of others each."""
 SECOND_CRASH_EVERY = 500
 SECOND_CRASH_STATES = 10
 
@@ -61,7 +61,7 @@ class Exploration:
                 if self.total >= limit:
                     return
                 tried = self.total - before
-                if share is not None and (tried >= share or self.duplicates - stale > 200 + 2 * tried):
+                if share is not None and (tried >= share or self.duplicates - stale > 2000 + 2 * tried):
                     break
 
     def _states(self, scenario: Scenario, rng: random.Random, sampled: bool) -> Iterator[tuple[Point, State]]:
@@ -69,7 +69,8 @@ class Exploration:
         self.points += len(found)
         if sampled:  # spread over all points instead of all of each
             for point in found:
-                yield from ((point, make()) for make in folders(point))
+                if point.renamed:
+                    yield from ((point, make()) for make in folders(point))
             listed = [(point, make) for point in found for make in systematic(point)]
             while True:
                 point, make = rng.choice(listed)
@@ -91,7 +92,7 @@ class Exploration:
         folder = self._laid_down(state)
         second = RecordingFileSystem(folder) if self.total % SECOND_CRASH_EVERY == 0 else None
         try:
-            thorough = second is not None or self.total % THOROUGH_EVERY == 0
+            thorough = second is not None or scenario.kind != "stream" or self.total % THOROUGH_EVERY == 0
             judge(scenario, point.acknowledged, state, folder, second or REAL, thorough=thorough)
             if second is not None:
                 self._crash_again(scenario, point, second, rng)

@@ -62,7 +62,7 @@ def judge(
 ) -> None:
     """Judge a state that is laid down in `folder`; what recovery writes goes through `files`.
 
-    `thorough` replays and verifies after recovery although the state has no snapshots.
+    `thorough` replays and verifies after recovery.
     """
     if scenario.kind == "repair":
         return judge_repair(scenario, state, folder, files)
@@ -72,8 +72,7 @@ def judge(
     if scenario.kind == "replay":
         for name, content in scenario.kept.items():
             check(content in state.values(), f"the {name} that replay replaced is kept")
-    snapshots = thorough or "progress.json" in state or "run_info.json" in state
-    judge_recovery(scenario.lines[: acknowledged.get("synced", 0)], texts, folder, files, snapshots)
+    judge_recovery(scenario.lines[: acknowledged.get("synced", 0)], texts, folder, files, thorough)
     return None
 
 
