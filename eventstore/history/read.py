@@ -129,6 +129,7 @@ def _run_row(run: PlacedRun, state: StreamState, stored: Json, damage: list[Dama
         setattr(row, name, text(folded[name]))
     for name in counts.COUNTERS:
         setattr(row, name, folded[name])
+    row.longest_gap_seconds, row.longest_gap_seq = state.longest_gap, state.longest_gap_seq
     row.sealed, row.torn_bytes, row.bytes = state.sealed, state.torn_bytes, state.bytes
     _set_times(row, state, info, ended)
     return row

@@ -79,6 +79,8 @@ class StreamState(Struct, kw_only=True):
     reached: Reached
     first: First | None = None
     last_event_at: float | None = None
+    longest_gap: float | None = None
+    longest_gap_seq: int | None = None
     retries: int = 0
     planned: list[tuple[str | None, int | None]] = []
     bytes: int = 0
@@ -194,7 +196,7 @@ class StreamReader:
             state.first = First(
                 one.timestamp, one.orchestration_id, one.request_key, one.request_name, one.request_index
             )
-        state.last_event_at = rows[-1].timestamp
+        _note_gaps(state, rows, block.first_seq)
         state.retries += len(state.timeline.retries)
         ended = timeline.take_ended(state.timeline)
         if ended:
@@ -252,6 +254,19 @@ def _damage_row(finding: Finding) -> DamageRow:
         message=text(finding.message) or "",
         seq=finding.seq,
     )
+
+
+def _note_gaps(state: StreamState, rows: list[EventRow], seq: int) -> None:
+    """The longest time without an event, and the record it came after."""
+    last = rows[0].timestamp if state.last_event_at is None else state.last_event_at
+    longest = 0.0 if state.longest_gap is None else state.longest_gap
+    for number, row in enumerate(rows, seq):
+        gap = row.timestamp - last
+        last = row.timestamp
+        if gap > longest:
+            longest = state.longest_gap = gap
+            state.longest_gap_seq = number - 1
+    state.last_event_at = last
 
 
 def read_block(block: Block, run: PlacedRun) -> tuple[list[EventRow], list[bytes] | None]:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from projections.timeline import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow, WholeNumber
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Part of the catalog's file name: a catalog of another version is simply not this one."""
 
 
@@ -46,6 +46,8 @@ class RunRow(Struct, gc=False, kw_only=True):
     finished_at: Moment | None = None
     last_event_at: Moment | None = None
     seconds: float | None = None
+    longest_gap_seconds: float | None = None
+    longest_gap_seq: int | None = None
     error: str | None = None
     score: float | None = None
     attempts_k: int | None = None

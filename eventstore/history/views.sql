@@ -10,7 +10,7 @@ SELECT
     total_tasks, reused_tasks, pending_tasks, running_tasks, finished_tasks, completed_tasks, failed_tasks,
     error_tasks, warning_tasks, skipped_tasks, attempts_started, attempts_finished, partials_saved,
     retries,
-    started_at, finished_at, last_event_at, seconds, error, score,
+    started_at, finished_at, last_event_at, seconds, longest_gap_seconds, longest_gap_seq, error, score,
     attempts_k, attempts_strategy, reused_from_run_id, reused_from_path,
     orchestration_id, request_key, request_name, request_index,
     schema_version, stored_status, analysis_only, sealed, events, damaged, torn_bytes, bytes,
