@@ -26,7 +26,8 @@ from .states import State, at_random, folders, systematic
 
 RANDOM_PER_POINT = 60
 THOROUGH_EVERY = 4
-"""Replay, and verify once more, after recovery: of so many states of the log and the recorder one, of others each."""
+"""Replay, and verify once more, after recovery: one of so many states of log, recorder and repair, every
+state of replay and close."""
 SECOND_CRASH_EVERY = 500
 SECOND_CRASH_STATES = 10
 
@@ -92,7 +93,7 @@ class Exploration:
         folder = self._laid_down(state)
         second = RecordingFileSystem(folder) if self.total % SECOND_CRASH_EVERY == 0 else None
         try:
-            thorough = second is not None or scenario.kind != "stream" or self.total % THOROUGH_EVERY == 0
+            thorough = second is not None or scenario.kind not in ("stream", "repair") or self.total % THOROUGH_EVERY == 0
             judge(scenario, point.acknowledged, state, folder, second or REAL, thorough=thorough)
             if second is not None:
                 self._crash_again(scenario, point, second, rng)

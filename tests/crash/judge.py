@@ -65,7 +65,7 @@ def judge(
     `thorough` replays and verifies after recovery.
     """
     if scenario.kind == "repair":
-        return judge_repair(scenario, state, folder, files)
+        return judge_repair(scenario, state, folder, files, thorough)
     texts = judge_stream(scenario, acknowledged, state, folder)
     if scenario.kind == "close":
         return judge_close(scenario, folder, files)
@@ -152,7 +152,9 @@ def judge_snapshots(folder: Path, files: FileSystem = REAL) -> None:
     check(not wrong, f"verify finds nothing wrong with stream and snapshots: {wrong}")
 
 
-def judge_repair(scenario: Scenario, state: State, folder: Path, files: FileSystem) -> None:
+def judge_repair(
+    scenario: Scenario, state: State, folder: Path, files: FileSystem, thorough: bool = True
+) -> None:
     """The damaged stream is there, under its own name or another; a second call ends what the first began."""
     content = state.get(STREAM_NAME)
     check(content is not None, "there is a stream at every moment")
@@ -167,7 +169,8 @@ def judge_repair(scenario: Scenario, state: State, folder: Path, files: FileSyst
     check(repairs == 1, f"a stream that was repaired says so once, not {repairs} times")
     backups = [path for path in folder.glob("*.unrepaired-*") if path.read_bytes() == scenario.damaged]
     check(len(backups) == 1, f"the damaged stream is kept once, not {len(backups)} times")
-    judge_recovery([], texts, folder, REAL)  # what is appended unsynced may well be damaged by a second crash
+    # To the real file system: what is appended unsynced may well be damaged by a second crash.
+    judge_recovery([], texts, folder, REAL, thorough)
 
 
 def judge_close(scenario: Scenario, folder: Path, files: FileSystem) -> None:
