@@ -120,3 +120,26 @@ def test_the_index_command_tells_what_it_did(tmp_path: Path) -> None:
     assert (second["events"], second["read"], second["bytes_read"]) == (lines, 0, 0)
     assert run("index", tmp_path / "nowhere").returncode == 3
     assert "0 runs read" in run("index", ROOT, "--catalog", tmp_path / "c.duckdb").stderr
+
+
+def test_the_analyses_of_the_notebook_page_run_on_the_recorded_runs() -> None:
+    """docs/notebook.md: its SQL answers, with rows, on the connection that it tells of."""
+    import re
+
+    from eventstore.history import canned, connect
+
+    text = (PROJECT / "docs" / "notebook.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    history = connect(ROOT)
+    rows = 0
+    for block in blocks:
+        found = re.search(r'sql = """(.*?)"""', block, flags=re.DOTALL)
+        sql = found[1] if found else canned.question("success-rate").sql
+        given = {"run": RUNS["r_resumed"]} if "$run" in sql else {"metric": "correct"} if "$metric" in sql else None
+        answer = history.execute(sql, given).fetchall()
+        rows += bool(answer)
+        compile(block, "notebook", "exec")
+    assert rows == len(blocks) == 5
+    with pytest.raises(Exception, match="read-only|disabled|denied|not allowed|Cannot"):
+        history.execute("INSERT INTO store.main.runs (run_key) VALUES ('x')")
+    history.close()
