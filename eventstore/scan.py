@@ -274,6 +274,8 @@ class Scan:
     def _read_pieces(self, line: bytes, offset: int, error: MalformedLineError, block: Block) -> None:
         self.lines.damaged += 1
         pieces = find_records(line)
+        if pieces and "log" not in pieces[-1].members and read_proof(line) is not None:
+            pieces.pop()  # the proof behind it shows that it was sealed, and is whole by accident
         if not pieces:
             self._note("corrupt_line", f"the line is {error}", offset, len(line))
             self.chain.note_damage()

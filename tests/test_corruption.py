@@ -97,3 +97,12 @@ def test_a_sealed_line_of_another_run_takes_no_place(tmp_path: Path) -> None:
     lines, other = c.sealed_stream(random.Random(4), 4), c.sealed_stream(random.Random(5), 4, "other")
     texts, errors = read(tmp_path, b"".join([*lines[:2], other[2], *lines[2:]]))
     assert texts == [line.rstrip(b"\n") for line in lines] and errors == {"foreign_run": 1}
+
+
+def test_a_sealed_line_that_lost_its_middle_is_no_record(tmp_path: Path) -> None:
+    """Cut from "log" to within its writer, a changed line ended as a whole record before its proof, and was used."""
+    lines = c.sealed_stream(random.Random(6), 3)
+    broken = lines[0].replace(b'"log":{"writer":{"id":"w","host":"h","pid":1,"boot":"b","opened_at"', b'"l"')
+    assert broken != lines[0] and broken.replace(b"t0", b"t9") != broken
+    texts, errors = read(tmp_path, b"".join([broken.replace(b"t0", b"t9"), *lines[1:]]))
+    assert texts == [line.rstrip(b"\n") for line in lines[1:]] and errors == {"corrupt_line": 1}
