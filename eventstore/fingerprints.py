@@ -46,6 +46,9 @@ class ArtifactLimits(Struct, frozen=True):
         return cls(int(megabytes * MIB), int(entries), float(seconds))
 
 
+UNLIMITED = ArtifactLimits(2**62, 2**31, 1e9)
+
+
 class Fingerprint(Struct, frozen=True):
     """SHA-256 (hex), bytes of all files, and number of entries of an artifact."""
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
-from .codec import parse_object
-from .errors import InputError, MalformedLineError
+from .codec import dump_compact, parse_object
+from .errors import DamagedError, InputError, MalformedLineError
 from .events import Json
 from .reading import describe_kind
 
@@ -74,6 +74,22 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 def _decode(content: bytes, names: tuple[str, ...] | None) -> Json:
     return parse_object(content) if names is None else pick_members(content, names)
+
+
+def read_raw_members(path: Path) -> dict[str, Raw]:
+    """Every member of the JSON object in a file, unparsed. Raises DamagedError and InputError, in words."""
+    try:
+        content = read_bytes(path)
+    except FileNotFoundError:
+        raise DamagedError(f"{path}: is gone", path) from None
+    try:
+        return msgspec.json.decode(content, type=dict[str, Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return {name: Raw(dump_compact(value)) for name, value in parse_object(content).items()}
+    except MalformedLineError as error:
+        raise DamagedError(f"{path}: is {error}".replace("of the line", "of the file"), path) from None
 
 
 def pick_members(content: bytes, names: tuple[str, ...]) -> Json:

@@ -29,6 +29,7 @@ from .attempt_results import (
     RetryDetail,
     check_attempt_plan,
     check_result,
+    render_members,
     render_result,
     render_retry,
 )
@@ -37,10 +38,11 @@ from .details import TaskDir, find_task, task_dirs
 from .errors import DamagedError, OutputError, RefusedError
 from .events import Json, PartialSaved
 from .filesystem import REAL, FileSystem
-from .fingerprints import ArtifactLimits, Budget
+from .fingerprints import UNLIMITED, Budget
 from .intents import INTENT_PREFIX, Intent, read_intents, swap_in, write_intent
-from .json_files import read_members
+from .json_files import read_members, read_raw_members
 from .references import point_at, point_at_archive, records_of
+from .result_shape import is_persisted_shape, persisted_shape
 from .snapshots import replace_file
 from .task_names import (
     ARTIFACTS_NAME,
@@ -67,7 +69,6 @@ Append = Callable[[PartialSaved], Any]
 AnyResult: TypeAlias = AttemptResult | RenderedResult
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-UNLIMITED = ArtifactLimits(2**62, 2**31, 1e9)
 
 
 def _in_words(method: Callable[Concatenate["TaskStore", _P], _R]) -> Callable[Concatenate["TaskStore", _P], _R]:
@@ -240,11 +241,19 @@ class TaskStore:
             self._write(task.path / name / RESULT_FILE, render_result(result, self._secrets))
             index[str(number)] = name
         index = dict(sorted(index.items(), key=lambda item: int(item[0])))
-        for name in index.values():
-            if not (task.path / name / RESULT_FILE).is_file():
-                self._make_folder(task.path / name)
-                self._write(task.path / name / RESULT_FILE, dump_pretty({"retry_count": 0}, sort_keys=False))
+        for key, name in index.items():
+            if int(key) not in attempts:
+                self._settle(task.path / name)
         self._write_index(task.path, task_id, index, shared)
+
+    def _settle(self, attempt: Path) -> None:
+        """Bring an attempt that is not handed in to the shape of a published one."""
+        path = attempt / RESULT_FILE
+        if not os.path.lexists(path):
+            self._make_folder(attempt)
+            self._write(path, dump_pretty({"retry_count": 0}, sort_keys=False))
+        elif (members := read_raw_members(path)).keys() != {"retry_count"} and not is_persisted_shape(members):
+            self._write(path, render_members(persisted_shape(members)))
 
     def _target_state(self, folder: Path, given: Mapping[int, AnyResult]) -> str:
         severities = {severity for result in given.values() for severity in result.severities}

@@ -25,7 +25,7 @@ from .details import AttemptDir, TaskDir, find_task
 from .errors import CompassError, DamagedError, MalformedLineError, RefusedError
 from .events import Json, ReuseLoaded, ReuseLoadedPayload
 from .fingerprints import ArtifactLimits
-from .json_files import read_bytes
+from .json_files import read_raw_members
 from .publishing import TaskStore
 from .redact import redact, redact_keys, redact_text
 from .results import adapt_older
@@ -193,7 +193,7 @@ class _Mover:
 
     def _result(self, task: TaskDir, attempt: AttemptDir) -> RenderedResult:
         """The stored result with its provenance; everything but its artifacts member keeps its bytes."""
-        members = _members(attempt.path / RESULT_FILE)
+        members = read_raw_members(attempt.path / RESULT_FILE)
         if task.schema == OLDER_TASK_SCHEMA:
             members = _adapted(members, attempt.path / RESULT_FILE)
         found = _artifacts(members)
@@ -214,17 +214,6 @@ class _Mover:
             plan = plan_of(self._source_plans, task_id, number)
             if plan:
                 self.plans.setdefault(task_id, {"attempts": {}})["attempts"][str(number)] = redact_keys(plan)
-
-
-def _members(path: Path) -> dict[str, Raw]:
-    try:
-        content = read_bytes(path)
-    except FileNotFoundError:
-        raise DamagedError(f"{path}: is gone", path) from None
-    try:
-        return msgspec.json.decode(content, type=dict[str, Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {name: Raw(dump_compact(value)) for name, value in _parsed(content, path).items()}
 
 
 def _parsed(content: bytes, path: Path) -> Json:

@@ -163,6 +163,27 @@ def test_what_is_brought_over_is_what_agentcompass_brought_over(runs_root: Path,
         assert plans[task_id]["attempts"][attempt] == theirs_plans[task_id]["attempts"][attempt]
 
 
+def test_an_attempt_kept_from_an_unfinished_task_is_published_as_agentcompass_did(
+    runs_root: Path, tmp_path: Path
+) -> None:
+    """While a task runs, a result has its in-memory shape; publication gives it the nine members of a stored one."""
+    source, resumed = (runs_root / RUNS[name] for name in ("r_kill_mid", "r_resumed"))
+    target = tmp_path / "target"
+    reuse_into(plan_reuse(source, wanted_of(read_request(source))), target, durable=False)
+    theirs = find_task(resumed, "arith-009")
+    assert theirs is not None
+    plan = {"k": 2, "strategy": "avg"}
+    TaskStore(target).publish(
+        "arith-009", category=theirs.category, ground_truth=theirs.ground_truth, attempt_plan=plan,
+        attempts={2: outcome("1", ERROR)},
+    )  # fmt: skip
+    mine = find_task(target, "arith-009")
+    assert mine is not None and mine.relative == theirs.relative and mine.members == theirs.members
+    first, second = (json.loads((task.attempts[1].path / "result.json").read_text()) for task in (mine, theirs))
+    assert [result["artifacts"].pop("reuse_history")["retry_count"] for result in (first, second)] == [0, 0]
+    assert first == second and list(first) == list(second)
+
+
 # --- decisions
 
 
