@@ -16,7 +16,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench fuzz clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -63,6 +63,12 @@ bench: $(VENV)/.installed-dev ## every benchmark in turn (each a file benchmarks
 		[ -e "$$file" ] || { echo "no benchmarks yet"; break; }; \
 		module=$$(basename "$$file" .py); echo "== $$module"; $(BIN)/python -m "benchmarks.$$module"; \
 	done
+
+FUZZ_SECONDS ?= 60
+
+fuzz: $(VENV)/.installed-dev ## coverage-guided fuzzing of reading, FUZZ_SECONDS (60) long; installs atheris
+	$(BIN)/python -m pip install --quiet atheris || { echo "atheris has no wheel for this Python: try 3.11 or 3.12" >&2; exit 1; }
+	$(BIN)/python -m fuzz.fuzz_stream --seconds $(FUZZ_SECONDS)
 
 clean: ## remove the environment, caches and generated data
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/data benchmarks/results
