@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from projections import landmarks, timeline
-from projections.diagnose import IssueFact
+from projections.facts import IssueFact
 
 from .codec import parse_object
 from .details import TaskDir, task_dirs

@@ -18,14 +18,15 @@ from msgspec import Struct, structs, to_builtins
 
 from projections import Base, landmarks, progress, run_info, timeline
 from projections.causes import CAUSES
-from projections.diagnose import Diagnosis, Evidence, Facts, Found, IssueFact, LogNote, diagnose
+from projections.diagnose import Diagnosis, Found, diagnose
+from projections.facts import Evidence, Facts, IssueFact, LogNote
 from projections.flights import open_stays
 from projections.plans import State as NoPlans
 
 from . import aftermath
 from .errors import InputError
 from .events import TERMINAL_STATUSES, Json
-from .life import Life, life_of
+from .life import Life, life_of, paths_held_open
 from .logsearch import LogFacts, search_log
 from .records import Block
 from .redact import find_secrets, redact_values
@@ -38,6 +39,7 @@ WENT_ON_SECONDS = 30.0
 """run.log has whole seconds and a clock of its own; this much younger than the stream is no accident."""
 MAX_TEXT = 1000
 MAX_TEXTS_SEARCHED = 2000
+NOT_HELD = "no process of this host that may be seen has its files open"
 
 
 class Seen(Struct, kw_only=True):
@@ -117,8 +119,18 @@ def life_in(run_dir: Path, seen: Seen, info: Json, clock: Clock) -> Life:
         clock=clock,
     )
     if life.name == "live":
-        return stall_of(seen.rows, seen.marks, clock()) or life
+        return stall_of(seen.rows, seen.marks, clock()) or _with_holders(run_dir, life)
     return life
+
+
+def _with_holders(run_dir: Path, life: Life) -> Life:
+    """A life that only youth speaks for is told together with what this host's processes have open."""
+    if not any("younger" in words for words in life.evidence):
+        return life
+    held = paths_held_open()
+    if any(os.path.realpath(run_dir / name) in held for name in (STREAM_NAME, RUN_LOG_NAME)):
+        return life
+    return Life(life.name, [*life.evidence, NOT_HELD])
 
 
 def _facts(
@@ -140,6 +152,7 @@ def _facts(
         life=life.name,
         life_evidence=life.evidence,
         now=clock() if life.writing else None,
+        unheld=any(NOT_HELD in words for words in life.evidence),
         analysis_only=seen.analysis_only,
         issues=issues,
         notes=[LogNote(**{name: getattr(note, name) for name in LogNote.__struct_fields__}) for note in log.notes],
@@ -236,6 +249,8 @@ def next_steps(run_dir: Path, diagnosis: Diagnosis, report: Json) -> list[str]:
         steps += [f"compass-es verify {run}", f"compass-es repair {run}"]
     if diagnosis.outcome == "died":
         steps.append(f"compass-es close {run} --status failed")
+    if diagnosis.outcome == "running" and diagnosis.certainty == "inferred":
+        steps.append("if it ran on this host it is dead; without new events, ask again in a minute")
     if diagnosis.outcome in ("running", "stalled"):
         steps.append(f"compass-es tail {run} --follow")
     elif diagnosis.outcome != "completed" or diagnosis.causes:

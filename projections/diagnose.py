@@ -15,81 +15,16 @@ from msgspec import Struct
 from eventstore.events import TERMINAL_STATUSES
 from eventstore.records import VERDICTS, Finding
 
-from . import causes, landmarks, timeline
+from . import causes, timeline
 from .causes import CAUSES
-from .flights import Flight, in_flight, open_stays, stuck_phases
+from .facts import LOG, STREAM, Evidence, Facts, IssueFact, LogNote
+from .flights import OPENING, Flight, in_flight, never_opened, open_stays, stuck_phases
 
 Certainty: TypeAlias = Literal["certain", "inferred"]
 DECISIVE, OUTCOME, FATAL, WRITERS, ERROR, RECORDS, NOTE, LAST = 0, 5, 10, 12, 20, 30, 40, 50
 MAX_EVIDENCE = 5
 MAX_TASK_IDS = 10
 _POISON_SIBLINGS = 3
-STREAM = "progress.jsonl"
-LOG = "run.log"
-
-
-class Evidence(Struct, frozen=True, kw_only=True):
-    """Where it stands: a file below the run directory, its line (from 1), the record's seq, and what it says there."""
-
-    file: str
-    text: str
-    line: int | None = None
-    seq: int | None = None
-    task_id: str | None = None
-    attempt: int | None = None
-
-
-class IssueFact(Struct, frozen=True, kw_only=True):
-    """An issue as a result holds it. `discarded`: of an execution that was retried. `file`: below the run directory."""
-
-    severity: str
-    phase: str
-    code: str
-    message: str
-    task_id: str | None
-    attempt: int | None
-    file: str
-    discarded: bool = False
-
-
-class LogNote(Struct, frozen=True, kw_only=True):
-    """A warning, an error or a telling line of run.log. `text` is the message, `exception` a traceback's last line."""
-
-    line: int
-    level: str
-    text: str
-    exception: str = ""
-    task_id: str | None = None
-    at_end: bool = False
-
-
-class Facts(Struct, kw_only=True):
-    """What is known of a run. `status` is terminal or None; `status_from` names the file that says so.
-
-    `now` is Unix time for a run that lives, None for any other. `line_breaks` tells lines from seqs: from each seq on,
-    the line is that many more than the seq (one more before the first break). `log_went_on_seconds` tells how much
-    younger run.log's last line (or the stored end) is than the stream's last record.
-    """
-
-    marks: landmarks.State
-    rows: timeline.State
-    total_tasks: int = 0
-    status: str | None = None
-    status_from: str = STREAM
-    error: str | None = None
-    life: str = "silent"
-    life_evidence: list[str] = []
-    now: float | None = None
-    analysis_only: bool = False
-    issues: list[IssueFact] = []
-    notes: list[LogNote] = []
-    findings: list[Finding] = []
-    damaged_to_the_end: bool = False
-    nul_tail: bool = False
-    rebooted: bool = False
-    log_went_on_seconds: float | None = None
-    line_breaks: list[tuple[int, int]] = []
-    problems: list[Evidence] = []
 
 
 class Signal(Struct, frozen=True, kw_only=True):
@@ -133,6 +68,8 @@ def diagnose(facts: Facts) -> Diagnosis:
     over = facts.analysis_only or facts.status == "completed"
     flights = [] if over else in_flight(facts.rows, end, ended=facts.status is not None)
     stuck = stuck_phases(facts.rows, flights)
+    if facts.status == "timed_out" and not stuck:
+        stuck = never_opened(facts.rows, flights, facts.marks)
     outcome, certainty = _outcome(facts)
     signals = [*_end_signals(facts, outcome, flights, stuck), *_stream_signals(facts, outcome), *_issue_signals(facts)]
     signals += _log_signals(facts, outcome)
@@ -147,7 +84,7 @@ def _outcome(facts: Facts) -> tuple[str, Certainty]:
     if facts.status in TERMINAL_STATUSES:
         return str(facts.status), "certain"
     if facts.life == "live":
-        return "running", "certain"
+        return "running", "inferred" if facts.unheld else "certain"
     if facts.life == "stalled":
         return "stalled", "inferred"
     return "died", "certain" if facts.life == "dead" else "inferred"
@@ -159,10 +96,11 @@ def _outcome(facts: Facts) -> tuple[str, Certainty]:
 def _end_signals(facts: Facts, outcome: str, flights: list[Flight], stuck: dict[str, list[Flight]]) -> Iterator[Signal]:
     if outcome in ("timed_out", "stalled", "running"):
         for phase, tasks in stuck.items():
-            longest = max(tasks, key=lambda flight: flight.phase_seconds or 0.0)
             detail = f"{len(tasks)} of {len(flights)} tasks in flight hang in {phase}"
-            yield Signal(code=causes.STUCK.get(phase, "stalled"), weight=DECISIVE, certainty="inferred", detail=detail,
-                         evidence=_stuck_evidence(facts, longest))  # fmt: skip
+            for flight in tasks:
+                yield Signal(code=causes.STUCK.get(phase, "stalled"), weight=DECISIVE, certainty="inferred",
+                             detail=detail, evidence=_stuck_evidence(facts, flight),
+                             order=-(flight.phase_seconds or 0.0))  # fmt: skip
     match outcome:
         case "failed":
             yield from _failed(facts)
@@ -298,8 +236,17 @@ def _issue_signals(facts: Facts) -> Iterator[Signal]:
         weight = FATAL if issue.severity == "fatal" and not issue.discarded else ERROR
         text = f"{issue.severity} in {issue.phase}: {issue.code}: {issue.message}"
         evidence = Evidence(file=issue.file, text=text, task_id=issue.task_id, attempt=issue.attempt)
-        yield Signal(code=causes.of_issue(issue.code, issue.phase, issue.message), weight=weight, certainty="certain",
-                     evidence=evidence, order=_moment(facts, issue.task_id), detail=issue.message)  # fmt: skip
+        yield Signal(code=_cause_of(facts, issue), weight=weight, certainty="certain", evidence=evidence,
+                     order=_moment(facts, issue.task_id), detail=issue.message)  # fmt: skip
+
+
+def _cause_of(facts: Facts, issue: IssueFact) -> str:
+    """What an issue names; a set-up that failed while the environment was being opened is the environment's failure."""
+    code = causes.of_issue(issue.code, issue.phase, issue.message)
+    attempt = facts.rows.attempts.get((issue.task_id or "", issue.attempt))
+    if code == "setup_failed" and attempt is not None and attempt.last_phase in OPENING:
+        return "sandbox_failed"
+    return code
 
 
 def _moment(facts: Facts, task_id: str | None) -> float:
@@ -417,7 +364,8 @@ def _poisoned(facts: Facts, found: list[Found]) -> list[Found]:
     if not found or not (leader := found[0]).task_ids or leader.tasks != 1 or not CAUSES[leader.code].generic:
         return found
     task_id = leader.task_ids[0]
-    well = [name for name, (severity, _) in facts.marks.severities.items() if name != task_id and not severity]
+    fine = ("", "warning")
+    well = [name for name, (severity, _) in facts.marks.severities.items() if name != task_id and severity in fine]
     executions = sum(row.task_id == task_id for row in facts.rows.retries) + leader.times
     if len(well) < _POISON_SIBLINGS or len(well) < len(facts.marks.severities) - 1 or executions < 2:
         return found

@@ -8,12 +8,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from . import timeline
+from . import landmarks, timeline
 
 STUCK_SECONDS = 60.0
 STUCK_FACTOR = 10.0
 STUCK_WITHOUT_SIBLINGS_SECONDS = 3600.0
 MIN_SIBLINGS = 5
+OPENING = frozenset({"open_environment", "evaluate_environment"})
 
 
 class Flight(Struct, frozen=True, kw_only=True):
@@ -90,6 +91,17 @@ def limit_seconds(stays: list[float] | None) -> float:
     if not stays or len(stays) < MIN_SIBLINGS:
         return STUCK_WITHOUT_SIBLINGS_SECONDS
     return max(STUCK_SECONDS, STUCK_FACTOR * stays[min(len(stays) - 1, len(stays) * 95 // 100)])
+
+
+def never_opened(rows: timeline.State, flights: list[Flight], marks: landmarks.State) -> dict[str, list[Flight]]:
+    """The flights, at least half of all, that spent most of the whole run opening an environment of which none was
+    ever opened."""
+    first, last = marks.first_timestamp, marks.last_timestamp
+    if first is None or last is None or OPENING & finished_stays(rows.phases).keys():
+        return {}
+    most = (last - first) / 2
+    waiting = [flight for flight in flights if flight.phase in OPENING and (flight.phase_seconds or 0.0) > most]
+    return {waiting[0].phase: waiting} if waiting and 2 * len(waiting) >= len(flights) else {}
 
 
 def stuck_phases(rows: timeline.State, flights: list[Flight]) -> dict[str, list[Flight]]:

@@ -116,6 +116,22 @@ def sandbox_never_opens(copy: Copy) -> Path:
     return finish(drop(run, "details"), "timed_out", "orchestration deadline exceeded", 7200.0)
 
 
+def sandbox_hangs_shortly(copy: Copy) -> Path:
+    """A request with a short limit, all of it spent on opening the first environments."""
+    run = sandbox_never_opens(copy)
+    events = [event for event in events_of(run)[:-1] if event["event"] != "task_finished"]
+    write_events(run, events)
+    return finish(run, "timed_out", "orchestration deadline exceeded", 5.0)
+
+
+def set_up_fails_while_opening(copy: Copy) -> Path:
+    """The environment raises an error of its own, which AgentCompass files as a failed set-up."""
+    run = _rewritten(copy, phase="setup", code="setup_failed", message="RuntimeError: image pull failed")
+    late = ("prepare_task", "start_harness", "run_harness", "collect_harness_result")
+    write_events(run, [event for event in events_of(run) if event["phase"] not in late])
+    return run
+
+
 def harness_crashes(copy: Copy) -> Path:
     return _rewritten(copy, code="harness_failed", message="JSONDecodeError: Expecting value: line 1 column 1 (char 0)")
 
@@ -316,6 +332,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "prompts_too_long": ("completed", "context_too_long", "context"),
     "sandbox_fails": ("failed", "sandbox_failed", "sandbox"),
     "sandbox_never_opens": ("timed_out", "sandbox_never_opened", "open_environment"),
+    "sandbox_hangs_shortly": ("timed_out", "sandbox_never_opened", "open_environment"),
+    "set_up_fails_while_opening": ("failed", "sandbox_failed", "image pull"),
     "harness_crashes": ("failed", "harness_failed", "JSONDecodeError"),
     "attempts_time_out": ("failed", "attempt_timed_out", "1800 s"),
     "grader_hangs": ("completed", "grader_timeout", "judge"),

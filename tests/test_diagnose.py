@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from commands import Command
 from failures import PLANTED, Copy, events_of, finish, log, plant, write_events
 from recorded import RUNS
+from streams import plain_line
 
 from eventstore.diagnosing import diagnose_run
 from projections.causes import BLAMES, CAUSES
@@ -151,6 +153,22 @@ def test_text_and_markdown_say_the_same(run_dir: Copy, command: Command) -> None
         assert command("diagnose", run, "--format", form) == 1
         for words in ("failed", "model_rate_limited", "certain; model", "HTTP 429", "compass-es task", "12 of 12"):
             assert words in command.out.replace("`", "")
+
+
+def test_a_run_that_was_killed_a_moment_ago_may_still_be_running(tmp_path: Path, command: Command) -> None:
+    """Without a lock youth speaks for a writer, and nothing else does: running, by inference, with both facts told."""
+    lines = [plain_line(n, timestamp=time.time() - 3 + n, task_id="t") for n in range(3)]
+    (tmp_path / "progress.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    assert command("diagnose", tmp_path, "--json") == 0
+    report = command.document
+    assert (report["outcome"], report["certainty"]) == ("running", "inferred")
+    assert "no process of this host" in report["life"]["evidence"][1]
+    with open(tmp_path / "progress.jsonl", "ab") as held:
+        script = "import sys, time; sys.stdin.readline()"
+        holder = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, pass_fds=[held.fileno()])
+        assert command("diagnose", tmp_path, "--json") == 0
+        assert command.document["certainty"] == "certain"
+        holder.communicate(b"\n", timeout=60)
 
 
 # -- our own recorder, driven into real failures

@@ -1,0 +1,79 @@
+"""What a diagnosis starts from: the facts of one run, and the places where they stand. Pure values.
+
+`eventstore.diagnosing` gathers them, `projections.diagnose` judges them.
+"""
+
+from msgspec import Struct
+
+from eventstore.records import Finding
+
+from . import landmarks, timeline
+
+STREAM = "progress.jsonl"
+LOG = "run.log"
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """Where it stands: a file below the run directory, its line (from 1), the record's seq, and what it says there."""
+
+    file: str
+    text: str
+    line: int | None = None
+    seq: int | None = None
+    task_id: str | None = None
+    attempt: int | None = None
+
+
+class IssueFact(Struct, frozen=True, kw_only=True):
+    """An issue as a result holds it. `discarded`: of an execution that was retried. `file`: below the run directory."""
+
+    severity: str
+    phase: str
+    code: str
+    message: str
+    task_id: str | None
+    attempt: int | None
+    file: str
+    discarded: bool = False
+
+
+class LogNote(Struct, frozen=True, kw_only=True):
+    """A warning, an error or a telling line of run.log. `text` is the message, `exception` a traceback's last line."""
+
+    line: int
+    level: str
+    text: str
+    exception: str = ""
+    task_id: str | None = None
+    at_end: bool = False
+
+
+class Facts(Struct, kw_only=True):
+    """What is known of a run. `status` is terminal or None; `status_from` names the file that says so.
+
+    `now` is Unix time for a run that lives, None for any other. `unheld`: its youth alone says that it lives, and no
+    process of this host has its files open. `line_breaks` tells lines from seqs: from each seq on,
+    the line is that many more than the seq (one more before the first break). `log_went_on_seconds` tells how much
+    younger run.log's last line (or the stored end) is than the stream's last record.
+    """
+
+    marks: landmarks.State
+    rows: timeline.State
+    total_tasks: int = 0
+    status: str | None = None
+    status_from: str = STREAM
+    error: str | None = None
+    life: str = "silent"
+    life_evidence: list[str] = []
+    now: float | None = None
+    unheld: bool = False
+    analysis_only: bool = False
+    issues: list[IssueFact] = []
+    notes: list[LogNote] = []
+    findings: list[Finding] = []
+    damaged_to_the_end: bool = False
+    nul_tail: bool = False
+    rebooted: bool = False
+    log_went_on_seconds: float | None = None
+    line_breaks: list[tuple[int, int]] = []
+    problems: list[Evidence] = []
