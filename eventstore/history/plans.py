@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from projections.timeline import JsonText, PlanRow
 
@@ -17,6 +17,9 @@ from ..errors import MalformedLineError
 from ..events import Json
 from .tables import PlanTableRow
 from .values import as_float, as_int, json_text, text
+
+
+_NULL = Raw(b"null")
 
 
 class PlanReader:
@@ -35,7 +38,7 @@ class PlanReader:
         self.seen.add((row.task_id, row.attempt))
         columns = self._read.get(row.plan)
         if columns is None:
-            columns = plan_columns(_parse(row.plan))
+            columns = _read_columns(row.plan)
             if len(self._read) < 10_000:
                 self._read[row.plan] = columns
         return PlanTableRow(
@@ -83,14 +86,57 @@ def _seconds(value: Any) -> float | None:
     return as_float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+class _Environment(Struct, gc=False):
+    id: str | None = None
+    network_policy: Raw = _NULL
+    baseline_network_policy: Raw = _NULL
+
+
+class _Plan(Struct, gc=False):
+    environment: _Environment | None = None
+    evaluation_environment: _Environment | None = None
+    evaluation_environment_mode: str | None = None
+    run_network_policy: Raw = _NULL
+    verifier_network_policy: Raw = _NULL
+    evaluation_network_policy: Raw = _NULL
+    applied_recipes: Raw = _NULL
+    run_timeout_seconds: float | None = None
+    evaluation_timeout_seconds: float | None = None
+
+
+_plan_decoder = msgspec.json.Decoder(_Plan)
+
+
+def _read_columns(text: str) -> Json:
+    """As `plan_columns`, from text: what is JSON there is copied, not parsed and written again."""
+    try:
+        plan = _plan_decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return plan_columns(_parse(text))
+    environment, evaluation = plan.environment or _Environment(), plan.evaluation_environment or _Environment()
+    return {
+        "environment": environment.id,
+        "evaluation_environment": evaluation.id,
+        "evaluation_environment_mode": plan.evaluation_environment_mode,
+        "network_policy": _raw(environment.network_policy) or _raw(environment.baseline_network_policy),
+        "run_network_policy": _raw(plan.run_network_policy),
+        "verifier_network_policy": _raw(plan.verifier_network_policy) or _raw(plan.evaluation_network_policy),
+        "applied_recipes": _raw(plan.applied_recipes),
+        "run_timeout_seconds": plan.run_timeout_seconds,
+        "evaluation_timeout_seconds": plan.evaluation_timeout_seconds,
+    }
+
+
+def _raw(value: Raw) -> JsonText | None:
+    text = bytes(value)
+    return None if text == b"null" else text.decode("utf-8")
+
+
 def _parse(plan: str) -> Json:
     try:
-        return msgspec.json.decode(plan, type=dict)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        try:
-            return codec.parse_object(codec.utf8(plan))
-        except MalformedLineError:
-            return {}
+        return codec.parse_object(codec.utf8(plan))
+    except MalformedLineError:
+        return {}
 
 
 def _object(value: Any) -> Json:

@@ -237,7 +237,7 @@ def _expression(column: str, kind: str, spooled: str, as_lines: bool) -> str:
     if column == "payload":  # compact, as DuckDB's reader makes it of a clean line; null is NULL there, too
         return "CASE WHEN json_valid(payload) AND payload <> 'null' THEN json(payload) END"
     if kind == "JSON":
-        return f"CASE WHEN json_valid({spooled}) THEN {spooled} END"
+        return f"CASE WHEN json_valid({spooled}) THEN json({spooled}) END"
     if kind == "TIMESTAMP":
         return moment_sql(spooled)
     return spooled
