@@ -179,7 +179,7 @@ def _collect_one(
     excluded = exclusion(spec.exclude)
     if excluded(source.name):
         return {"status": EXCLUDED}
-    with _staging(folder, ".download-") as staging:
+    with _staging(folder.parent, ".download-") as staging:  # beside artifacts/, where recovery finds what a crash left
         staged = staging / PurePosixPath(spec.destination).name
         place, copying = None, TreeCopy(budget, excluded=excluded, index=index, durable=durable)
         try:

@@ -235,6 +235,9 @@ def test_a_crash_while_collecting_publishes_whole_artifacts_or_none(run: Path, s
     for _ in deaths(lambda: gather(run, sandbox, "/logs/artifacts"), prepare):
         target = run / ATTEMPT / "artifacts" / "logs" / "artifacts"
         outcomes.add(target.exists())
+        assert {path.name for path in (run / ATTEMPT / "artifacts").rglob("*")} <= {
+            "logs", "artifacts", "a.txt", "deep", "b.tmp", "link"
+        }  # fmt: skip
         if target.exists():
             assert fingerprint(target) == whole
     assert outcomes == {True, False}
