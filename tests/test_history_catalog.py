@@ -295,3 +295,49 @@ def test_workers_read_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     done, _ = session.index(tmp_path / "runs", workers=2, progress=lambda count, total: told.append((count, total)))
     assert told[-1] == (done.bytes_read, done.bytes_read)
     assert_current(tmp_path / "runs")
+
+
+REQUEST = {section: {"id": "x"} for section in ("model", "benchmark", "harness", "environment")}
+
+
+def test_a_sealed_stream_is_gone_on_with_and_its_chain_checked(tmp_path: Path) -> None:
+    """While our own recorder writes: after each event the catalog is what reading everything gives."""
+    from eventstore.events import PhaseChanged, TaskStarted
+    from eventstore.recorder import RunRecorder
+
+    folder = tmp_path / "run"
+    with RunRecorder.create(folder, request=REQUEST) as recorder:
+        for number in range(12):
+            recorder.append(TaskStarted(task_id=f"t{number}"))
+            recorder.append(PhaseChanged(task_id=f"t{number}", attempt=1, phase="plan"))
+            if number % 3 == 0:
+                recorder.sync()
+                assert_current(tmp_path)
+        recorder.finish("completed")
+    assert_current(tmp_path)
+    connection = open_history([tmp_path], catalog=CatalogChoice())
+    assert connection.execute("SELECT sealed, damaged, life FROM runs").fetchall() == [(True, 0, "finished")]
+    connection.close()
+
+
+def test_a_sealed_stream_that_lost_what_was_promised_is_damaged(tmp_path: Path) -> None:
+    """The witness counts for a stream that was gone on with, as for one read whole."""
+    from eventstore.events import TaskStarted
+    from eventstore.recorder import RunRecorder
+
+    folder = tmp_path / "run"
+    recorder = RunRecorder.create(folder, request=REQUEST)
+    for number in range(5):
+        recorder.append(TaskStarted(task_id=f"t{number}"))
+    recorder.sync()
+    assert_current(tmp_path)
+    for number in range(5):
+        recorder.append(TaskStarted(task_id=f"u{number}"))
+    recorder.sync()
+    stream = folder / "progress.jsonl"
+    os.truncate(stream, stream.stat().st_size - 10)
+    assert_current(tmp_path)
+    connection = open_history([tmp_path], catalog=CatalogChoice())
+    codes = {code for (code,) in connection.execute("SELECT code FROM damage").fetchall()}
+    connection.close()
+    assert "lost_acknowledged" in codes
