@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 from commands import Command
 from failures import PLANTED, Copy, events_of, finish, log, plant, write_events
-from recorded import RUNS
+from recorded import DATA, RUNS
 from streams import plain_line
 
 from eventstore.diagnosing import diagnose_run
@@ -169,6 +170,47 @@ def test_a_run_that_was_killed_a_moment_ago_may_still_be_running(tmp_path: Path,
         assert command("diagnose", tmp_path, "--json") == 0
         assert command.document["certainty"] == "certain"
         holder.communicate(b"\n", timeout=60)
+
+
+# -- AgentCompass 1.0.1, driven into real failures
+
+DRIVEN = {
+    "killed": ("died", "process_died"),
+    "terminated": ("died", "process_died"),
+    "interrupted": ("cancelled", "stopped_by_user"),
+    "timeout": ("timed_out", "deadline_exceeded"),
+    "poison": ("failed", "poisoned_task"),
+    "prepare_poison": ("failed", "poisoned_task"),
+    "harness": ("failed", "harness_failed"),
+    "oom": ("failed", "out_of_memory"),
+    "enospc": ("failed", "disk_full"),
+    "sandbox_fail": ("failed", "sandbox_failed"),
+    "sandbox_hang": ("timed_out", "sandbox_never_opened"),
+    "down": ("completed", "model_unreachable"),
+    "ok": ("completed", None),
+}
+
+
+@pytest.fixture(scope="session")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of tests/data/failures.tar.xz, for reading only."""
+    root = tmp_path_factory.mktemp("driven")
+    with tarfile.open(DATA / "failures.tar.xz") as archive:
+        archive.extractall(root, filter="data")
+    return root
+
+
+@pytest.mark.parametrize("name", DRIVEN)
+def test_a_real_failure_of_agentcompass_is_named(name: str, driven: Path, command: Command) -> None:
+    """What really happened to the run is its first cause, with evidence where it says."""
+    outcome, code = DRIVEN[name]
+    assert command("diagnose", driven / name, "--json") == (0 if code is None else 1)
+    report = command.document
+    assert (report["outcome"], [c["code"] for c in report["causes"][:1]]) == (outcome, [code] if code else [])
+    for cause in report["causes"]:
+        for evidence in cause["evidence"]:
+            check_evidence(driven / name, evidence)
+    assert command("task", driven / name, "sum 000/é") == 0 and command("watch", driven / name, "--once") == 0
 
 
 # -- our own recorder, driven into real failures
