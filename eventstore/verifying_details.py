@@ -43,6 +43,8 @@ class DetailsReader:
         self.run_dir, self.notes, self.run_id, self.live = run_dir, notes, run_id, live
         self.info = run_info or {}
         self.plans = plans
+        self._has_checkpoints = False
+        self._without_checkpoint: list[dict[str, Any]] = []
         self.files = self.bytes = 0
 
     def tasks(self) -> Iterator[TaskFacts]:
@@ -52,6 +54,10 @@ class DetailsReader:
             for path in task.leftovers:
                 self._note_leftover(path, task.task_id)
             yield self._facts(task)
+        if self._has_checkpoints:
+            for about in self._without_checkpoint:
+                words = "the result has no checkpoint.json, and others of the run have"
+                self.notes.add("checkpoint_missing", words, **about)
 
     def _facts(self, task: TaskDir) -> TaskFacts:
         problem = task.problem
@@ -80,6 +86,8 @@ class DetailsReader:
         manifest = declared.get("declared_artifacts") if isinstance(declared, dict) else None
         if manifest is not None and not attempt.has_checkpoint:
             self._check_artifacts(manifest, task, attempt, f"{path}/{RESULT_FILE}")
+        if not attempt.has_checkpoint and task.state is not None:  # layout v2 has none
+            self._without_checkpoint.append({"file": path, "task_id": task.task_id, "attempt": attempt.number})
         if evaluation is not None and result.is_result:
             answer = _snapshot(evaluation, "run_result").final_answer
             about: Any = {"task_id": task.task_id, "attempt": attempt.number}
@@ -108,6 +116,7 @@ class DetailsReader:
     # -- checkpoints and artifacts
 
     def _check_checkpoint(self, task: TaskDir, attempt: AttemptDir, path: str) -> Evaluation | None:
+        self._has_checkpoints = True
         file = attempt.path / CHECKPOINT_FILE
         self._count(file)
         found = read_checkpoint(file)

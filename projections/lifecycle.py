@@ -63,6 +63,7 @@ def apply_block(state: State, block: Block, /) -> State:
             _dispatch(state, Place(block, index), head, line)
     state.events += len(block.heads)
     _check_clock(state, block)
+    _check_repeats(state, block)
     return state
 
 
@@ -258,6 +259,23 @@ def _check_clock(state: State, block: Block) -> None:
         if state.last_timestamp is not None:
             _check_step(state, Place(block, index), float(now) - state.last_timestamp)
         state.last_timestamp = float(now)
+
+
+def _check_repeats(state: State, block: Block) -> None:
+    """Lines that stand twice in a row; only where times do can they."""
+    lines, heads = block.lines, block.heads
+    if state.last_line == lines[0]:
+        _note_repeat(state, block, 0)
+    state.last_line = lines[-1]
+    if len({head.timestamp for head in heads}) < len(heads):
+        for index in range(1, len(lines)):
+            if lines[index] == lines[index - 1]:
+                _note_repeat(state, block, index)
+
+
+def _note_repeat(state: State, block: Block, index: int) -> None:
+    words = "the same line as before, its time included"
+    state.notes.add("repeated_line", words, Place(block, index), task_id=block.heads[index].task_id)
 
 
 def is_moment(value: Any) -> bool:

@@ -92,6 +92,7 @@ class State(Struct):
     ended: Json | None = None
     started: Json | None = None
     last_timestamp: float | None = None
+    last_line: bytes = b""
     unknown_events: set[str] = field(default_factory=set)
     clock_steps: int = 0
     live: str | None = None

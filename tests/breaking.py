@@ -114,12 +114,12 @@ def remove(event: str, nth: int = 0, **members: Any) -> Breaker:
 
 
 def repeat(event: str, nth: int = 0, after: str | None = None, after_nth: int = 0, **members: Any) -> Breaker:
-    """Put a copy of an event right behind it, or behind another one; its time is that of its new neighbour."""
+    """Put a copy of an event right behind it, or behind another one; its time is just behind its new neighbour's."""
 
     def change(events: list[Json]) -> None:
         source = where(events, event, nth)
         target = source if after is None else where(events, after, after_nth)
-        copy = {**events[source], "timestamp": events[target]["timestamp"], **members}
+        copy = {**events[source], "timestamp": events[target]["timestamp"] + 1e-6, **members}
         events.insert(target + 1, copy)
 
     return edit_events(change)
