@@ -48,6 +48,12 @@ def test_a_sample_of_crash_states_keeps_every_promise(memory: Path) -> None:
     assert found.second_crashes >= 40
 
 
+def test_every_command_answers_for_crash_states(memory: Path) -> None:
+    """No traceback, no change by a reading command, and after repair, replay and close nothing is left to repair."""
+    calls = Exploration(memory).call_commands(SEED, 20, without=frozenset({"index", "export"}))
+    assert calls > 200
+
+
 def test_the_same_seed_makes_the_same_scenario(tmp_path: Path) -> None:
     """What is recorded for a seed differs in ids of writers alone: the calls are the same."""
     kinds = []

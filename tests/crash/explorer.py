@@ -19,6 +19,7 @@ from pathlib import Path
 
 from eventstore.filesystem import REAL
 
+from .commands import judge_commands
 from .disk import Point, RecordingFileSystem, points
 from .judge import Wrong, check, errors_in, judge, judge_recovery, judge_repair, lay_down
 from .scenarios import SCENARIOS, Scenario, accepted
@@ -108,6 +109,27 @@ class Exploration:
                 lay_down(state, keep)
                 raise Wrong(f"{self.wrong[-1]}\nthe state is kept in {keep}") from error
 
+    def call_commands(self, seed: int, count: int, *, without: frozenset[str] = frozenset()) -> int:
+        """Every command on `count` random states of one seed's scenarios; how many calls were made."""
+        made: list[tuple[str, list[Point]]] = []
+        for name, make in SCENARIOS.items():
+            folder = self.root / "made"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            made.append((name, list(points(make(folder, random.Random(f"{name} {seed}")).disk))))
+        rng = random.Random(f"commands {seed}")
+        calls = 0
+        for number in range(count):
+            name, found = made[number % len(made)]
+            state = at_random(rng.choice(found), rng)
+            if not {"progress.jsonl", "run_info.json"} & state.keys():
+                continue
+            try:
+                calls += judge_commands(state, self.root / "commands", without=without)
+            except Exception as error:
+                raise Wrong(f"{name}, seed {seed}, state {number}: {type(error).__name__}: {error}") from error
+        return calls
+
     def _crash_again(self, scenario: Scenario, point: Point, second: RecordingFileSystem, rng: random.Random) -> None:
         """Recovery was recorded: crash in the midst of it, and judge what that leaves by the same promises."""
         found = list(points(second))
@@ -151,11 +173,16 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=20_000, help="how many distinct states")
     parser.add_argument("--share", type=int, default=None, help="at most so many of each scenario")
     parser.add_argument("--keep-going", action="store_true", help="collect what is wrong instead of stopping")
+    parser.add_argument("--commands", type=int, default=0, help="every command on so many states, instead")
     options = parser.parse_args()
     base = "/dev/shm" if os.path.isdir("/dev/shm") else None
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=base) as root:
         found = Exploration(Path(root), stop_at_first=not options.keep_going)
+        if options.commands:
+            calls = sum(found.call_commands(options.seed + n, 20) for n in range(-(-options.commands // 20)))
+            print(f"{calls} calls of commands on {options.commands} states, {time.monotonic() - started:.0f} s")
+            return 0
         seed, told = options.seed, 0
         while found.total < options.states:
             found.explore(seed, options.states, share=options.share)
