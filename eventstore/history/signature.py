@@ -24,6 +24,8 @@ def signature(run_dir: Path) -> str:
             found = stat(f"{base}/{name}")
         except OSError:
             parts.append("-")
+            if name == "details":
+                break
         else:
             parts.append(
                 f"{found.st_dev}.{found.st_ino}.{found.st_size}.{found.st_mtime_ns}.{found.st_ctime_ns}"
