@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .chain import Break, Chain
+from .chain import Chain
 from .records import Finding
 from .witness import Mark
 
 
 class Explained(Struct, frozen=True):
-    """Findings that a repair accounts for: those at `breaks`, and lines without proof from `start` up to `end`."""
+    """Findings that a repair accounts for: `breaks` (code, number), and lines without proof from `start` to `end`."""
 
-    breaks: list[Break]
+    breaks: frozenset[tuple[str, int | None]]
     start: int
     end: int
     counts: Counter[str]
@@ -31,7 +31,7 @@ class Explained(Struct, frozen=True):
         """Whether a finding is one of them."""
         if finding.code == "unsealed_line":
             return finding.offset is not None and self.start <= finding.offset < self.end
-        return any(finding.seq == known.resumes_seq and finding.code == known.code for known in self.breaks)
+        return (finding.code, finding.seq) in self.breaks
 
 
 class Accounts:
@@ -52,7 +52,7 @@ class Accounts:
             del self.unsealed[first:last]
         with suppress(msgspec.ValidationError):
             self.superseded.add(msgspec.convert(payload.get("mark"), Mark))
-        return Explained(breaks, start, end, counts)
+        return Explained(frozenset((known.code, known.resumes_seq) for known in breaks), start, end, counts)
 
 
 def _vouched_range(vouched: Any, digest: Callable[[int, int], str]) -> tuple[int, int]:

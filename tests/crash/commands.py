@@ -73,7 +73,7 @@ def _call(name: str, arguments: list[str], places: dict[str, str]) -> tuple[int,
         except SystemExit as left:
             code = int(left.code or 0)
     out.flush()
-    text = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    text = out.buffer.getvalue().decode()
     allowed = (0, 1, 2, 3) if name == "task" else (0, 1, 3)  # there may be no task of that name
     check(code in allowed, f"{name} ends with {code}: {err.getvalue()} {text[:500]}")
     check("Traceback" not in err.getvalue(), f"{name} has no traceback")

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from eventstore.filesystem import REAL
@@ -49,9 +49,12 @@ class Exploration:
     def total(self) -> int:
         return sum(self.states.values())
 
-    def explore(self, seed: int, limit: int, *, share: int | None = None) -> None:
+    def explore(
+        self, seed: int, limit: int, *, share: int | None = None, kinds: Collection[str] = tuple(SCENARIOS)
+    ) -> None:
         """Judge states of one seed's scenarios, at most `share` of each, until there are `limit` in all."""
-        for name, make in SCENARIOS.items():
+        for name in kinds:
+            make = SCENARIOS[name]
             folder = self.root / "made"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
