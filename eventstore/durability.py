@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from .bell import Bell
+
 if TYPE_CHECKING:  # it costs start-up time, and a caller of `future` has loaded it
     import asyncio
 
@@ -18,6 +20,9 @@ Durability: TypeAlias = Literal["always", "group", "os"]
 
 GROUP_SECONDS = 0.04
 """How long `group` gathers before its fsync; with the fsync itself at most 50 ms on a disk that keeps up."""
+
+_LOOK_SECONDS = 1.0
+"""How often the background thread looks by itself: an interrupt may have swallowed the call that should wake it."""
 
 
 class Position(NamedTuple):
@@ -37,15 +42,16 @@ class Syncer:
 
     def __init__(self, position: Callable[[], Position], sync: Callable[[Position], None]) -> None:
         self._position, self._sync = position, sync
-        self._turn = threading.Condition()
+        self._mutex = threading.Lock()
+        self._turn = threading.Condition(self._mutex)
         self._leading = False
         self.synced_bytes = 0
-        self._wake = threading.Event()
+        self._wake = Bell()
         self._closing = False
         self._gather = False
         self._thread: threading.Thread | None = None
-        self._waiters: list[tuple["asyncio.AbstractEventLoop", "asyncio.Future[None]"]] = []
-        self._called: set["asyncio.AbstractEventLoop"] = set()
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._called: set[asyncio.AbstractEventLoop] = set()
         self.dirty = False
         """Whether the background thread already knows of lines to sync; the appending side looks before it asks."""
 
@@ -53,19 +59,20 @@ class Syncer:
 
     def wait_for(self, target: int) -> None:
         """Return when the first `target` bytes are durable."""
-        turn = self._turn
-        with turn:
-            while self._leading and self.synced_bytes < target:
-                turn.wait()
-            if self.synced_bytes >= target:
-                return
-            self._leading = True
+        turn, leads = self._turn, False
         try:
+            with self._mutex:  # not the condition's own `with`: an interrupt in it could keep the lock for ever
+                while self._leading and self.synced_bytes < target:
+                    turn.wait()
+                if self.synced_bytes >= target:
+                    return
+                self._leading = leads = True
             self._lead()
         finally:
-            with turn:
-                self._leading = False
-                turn.notify_all()
+            if leads:  # also when an interrupt strikes: nobody else would ever lead again
+                with self._mutex:
+                    self._leading = False
+                    turn.notify_all()
 
     def _lead(self) -> None:
         position = self._position()
@@ -84,7 +91,7 @@ class Syncer:
         """Ask for an fsync soon, for `group`."""
         self.dirty = True
         self._gather = True
-        self._wake.set()
+        self._wake.ring()
 
     def future(self) -> "asyncio.Future[None]":
         """A future that is done when everything written up to now is durable; to be awaited in the running loop."""
@@ -102,20 +109,21 @@ class Syncer:
 
     def _call_up(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._called.discard(loop)
-        self._wake.set()
+        self._wake.ring()
 
     def close(self) -> None:
         """Stop the background thread after a last round for those who still wait."""
         self._closing = True
-        self._wake.set()
+        self._wake.ring()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._thread = None
 
     def _run(self) -> None:
         while not self._closing:
-            self._wake.wait()
-            self._wake.clear()
+            self._wake.wait(_LOOK_SECONDS)
+            if not (self.dirty or self._waiters or self._closing):
+                continue
             if self._gather and not self._waiters and not self._closing:
                 self._pause()
             self._gather = self.dirty = False
@@ -126,7 +134,6 @@ class Syncer:
         end = time.monotonic() + GROUP_SECONDS
         while (left := end - time.monotonic()) > 0 and not self._waiters and not self._closing:
             self._wake.wait(left)
-            self._wake.clear()
 
     def _round(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -21,6 +21,7 @@ from projections import snapshots as folding
 from projections.pieces import pretty_pieces
 
 from . import codec
+from .bell import Bell
 from .errors import OutputError
 from .events import KNOWN_EVENTS, Json
 from .filesystem import REAL, FileSystem
@@ -34,6 +35,7 @@ INTERVAL_SECONDS = 0.1
 GROWTH = 0.5
 """`run_info.json` is written again when the lines of new plans come to this part of its (indented, so longer) bytes."""
 
+_LOOK_SECONDS = 1.0
 _CHUNK_LINES = 200
 _CHUNK_PIECES = 20
 _STATUS_EVENTS = frozenset({"run_started", "run_finished", "metric_artifacts_written"})
@@ -84,7 +86,7 @@ class LiveSnapshots:
         self._state, self._take, self._files = state, take, files
         self._keeps_run_info, self._on_noticed, self._on_progress = keeps_run_info, on_noticed, on_progress
         self._fold_lock = threading.RLock()
-        self._wake, self._closing = threading.Event(), threading.Event()
+        self._wake, self._closing = Bell(), threading.Event()
         self._noticed = Noticed()
         self._behind = False
         self._run_info_bytes = 0
@@ -99,20 +101,19 @@ class LiveSnapshots:
 
     def wake(self) -> None:
         """There are new lines; called by the log for the first of them."""
-        self._wake.set()
+        self._wake.ring()
 
     def close(self) -> None:
         """Stop the thread after a last write."""
         self._closing.set()
-        self._wake.set()
+        self._wake.ring()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._thread = None
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            self._wake.wait()
-            self._wake.clear()
+            self._wake.wait(_LOOK_SECONDS)  # by itself too: an interrupt may have swallowed the call that wakes
             if self._closing.is_set():
                 return
             started = time.monotonic()

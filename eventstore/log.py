@@ -60,13 +60,13 @@ class EventLog:
         self.on_unread: Callable[[], None] = lambda: None
         self._files, self._run_lock, self._fd = files, lock, opened.fd
         self._write = files.write
-        self._spell = Speller(run_id, origin, clock).spell
+        self._spell = Speller(run_id, origin, clock).speller()
         self._lock = threading.Lock()
         self._bytes, self._seq, self._prev = opened.bytes, opened.seq, opened.prev.encode()
         self._any_sealed = opened.sealed
         self.writer = writer_record(_version())
         self._session = session_members(self.writer, opened.adopted)
-        self._in_flight: tuple[bytes, bytes] | None = None
+        self._in_flight: tuple[bytes, bytes, int, int] | None = None
         self._failure: CompassError | None = None
         self._marks = 0
         self._syncer = Syncer(self.position, self._make_durable)
@@ -147,7 +147,7 @@ class EventLog:
             digest = xxh3_64_hexdigest(text).encode()
             line = text + digest + CLOSING
             # An interrupt may strike anywhere from here on: what is in flight tells the next caller where to look.
-            self._in_flight = (line, digest)
+            self._in_flight = (line, digest, self._bytes, seq)
             size = len(line)
             try:
                 if self._write(self._fd, line) != size:
@@ -158,9 +158,9 @@ class EventLog:
             self._seq, self._prev, self._session, self._in_flight = seq + 1, digest, b"", None
             unread = self.unread
             if unread is not None:
-                if not unread:
-                    self.on_unread()
                 unread.append(line)
+                if len(unread) == 1:
+                    self.on_unread()
         if self._group:
             if not self._syncer.dirty:
                 self._syncer.request()
@@ -202,15 +202,14 @@ class EventLog:
         if self._failure is not None:
             raise self._failure
         assert self._in_flight is not None
-        line, digest = self._in_flight
-        left = self._files.fstat(self._fd).st_size - self._bytes
+        line, digest, start, seq = self._in_flight
+        left = self._files.fstat(self._fd).st_size - start
         if left == len(line):
-            self._seq, self._prev, self._session = self._seq + 1, digest, b""
-            self._bytes += left
+            self._bytes, self._seq, self._prev, self._session = start + left, seq + 1, digest, b""
             if self.unread is not None:
                 self.unread.append(line)
         elif 0 <= left < len(line):
-            self._files.ftruncate(self._fd, self._bytes)
+            self._files.ftruncate(self._fd, start)
         else:
             self._poison(f"an interrupted write left {left} bytes")
         self._in_flight = None

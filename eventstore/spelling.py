@@ -40,24 +40,33 @@ class Speller:
         self._tail = _origin_tail(self._origin)
         self._heads = {kind: _heads(kind, run_id) for kind in KNOWN_EVENTS.values()} if _is_plain(run_id) else {}
 
-    def spell(self, event: Event) -> bytes:
-        """A compact line without its closing brace. Raises UsageError for what is no event of this run."""
-        known = self._heads.get(type(event))  # type: ignore[arg-type]
-        if known is None or event.timestamp or event.run_id or event.extra is not UNSET or event.log is not UNSET:
-            return self._spell_slowly(event)
-        start, skipped, typed = known
-        payload: Any = event.payload
-        if typed and (type(payload) is dict or payload.extra is not UNSET):
-            return self._spell_slowly(event)
-        try:
-            text = self._encode(event)
-        except (TypeError, ValueError, RecursionError):
-            return self._spell_slowly(event)
-        if payload and text.find(_NULL, text.find(_PAYLOAD), _BEFORE_ORIGIN) > 0 and codec.holds_non_finite(payload):
-            return self._spell_slowly(event)  # msgspec writes null for NaN, without a word
-        if self._tail is not None and text.endswith(NO_ORIGIN):
-            return b"%b%b%b%b" % (start, self._encode(self._clock()), text[skipped:_BEFORE_ORIGIN], self._tail)
-        return start + self._encode(self._clock()) + text[skipped:-1]
+    def speller(self) -> Callable[[Event], bytes]:
+        """The function that spells: what it needs is bound to it, because it is called once an event.
+
+        It gives a compact line without its closing brace. Raises UsageError for what is no event of this run.
+        """
+        known_heads, encode, clock, tail = self._heads, self._encode, self._clock, self._tail
+        slowly, holds_non_finite = self._spell_slowly, codec.holds_non_finite
+
+        def spell(event: Any) -> bytes:
+            known = known_heads.get(type(event))
+            if known is None or event.timestamp or event.run_id or event.extra is not UNSET or event.log is not UNSET:
+                return slowly(event)
+            start, skipped, typed = known
+            payload = event.payload
+            if typed and (type(payload) is dict or payload.extra is not UNSET):
+                return slowly(event)
+            try:
+                text = encode(event)
+            except (TypeError, ValueError, RecursionError):
+                return slowly(event)
+            if payload and text.find(_NULL, text.find(_PAYLOAD), _BEFORE_ORIGIN) > 0 and holds_non_finite(payload):
+                return slowly(event)  # msgspec writes null for NaN, without a word
+            if tail is not None and text.endswith(NO_ORIGIN):
+                return b"%b%b%b%b" % (start, encode(clock()), text[skipped:_BEFORE_ORIGIN], tail)
+            return start + encode(clock()) + text[skipped:-1]
+
+        return spell
 
     def _spell_slowly(self, event: Event) -> bytes:
         try:
@@ -88,7 +97,7 @@ def _is_plain(run_id: str) -> bool:
 
 
 def _heads(kind: type[Fact], run_id: str) -> tuple[bytes, int, bool]:
-    """How a line of this type begins, up to the time; how many of the encoder's own bytes that replaces; typed or not."""
+    """How a line of this type begins, up to the time; how many of the encoder's bytes that replaces; typed or not."""
     tag = kind.__struct_config__.tag.encode()  # type: ignore[union-attr]
     encoded = b'{"event":"%b","run_id":"","timestamp":0' % tag
     start = b'{"run_id":%b,"event":"%b","timestamp":' % (msgspec.json.encode(run_id), tag)

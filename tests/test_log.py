@@ -95,8 +95,9 @@ def test_the_fast_spelling_is_the_slow_one():
     ]
     for origin in (Origin(), Origin("o1", "o1/0", "näme", 0)):
         speller = Speller("run ü", origin, clock=lambda: 1795962624.2481108)
+        spell = speller.speller()
         for event in events:
-            assert speller.spell(event) + b"}" == codec.encode(speller.complete(event))
+            assert spell(event) + b"}" == codec.encode(speller.complete(event))
 
 
 def test_run_time_and_orchestration_are_filled_in(tmp_path):
@@ -667,6 +668,12 @@ def test_a_read_only_directory_is_an_error_with_its_path(tmp_path):
         tmp_path.chmod(0o700)
 
 
+def test_a_folder_that_takes_no_files_is_an_error_with_its_path():
+    """Whoever asks, the superuser included."""
+    with pytest.raises(OutputError, match=r"/proc/self/progress\.lock"):
+        EventLog.open("/proc/self", run_id="r")
+
+
 def test_names_of_255_bytes_work(tmp_path):
     """Beside them, everything a writer makes still has a name that fits."""
     run = tmp_path / ("é" * 127 + "x")
@@ -698,3 +705,42 @@ def test_os_durability_notices_a_replaced_file_without_a_background_thread(tmp_p
         for _ in range(600):
             log.append(TaskStarted(task_id="a"))
     log.close()
+
+
+@pytest.mark.parametrize("durability", ["group", "always"])
+def test_a_storm_of_interrupts_breaks_neither_chain_nor_counts(tmp_path, durability):
+    """Exceptions out of a signal handler, at any moment of an append: every call that returned is in the stream."""
+
+    class Struck(Exception):
+        pass
+
+    def strike(number: int, frame: object) -> None:
+        if armed:
+            raise Struck
+
+    armed = False
+    log = EventLog.open(tmp_path, run_id="r", durability=durability)
+    log.take_unread()
+    returned, struck = 0, 0
+    before = signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
+    try:
+        while struck < 300:
+            try:
+                armed = True
+                log.append(PhaseChanged(task_id=str(returned)))
+                returned += 1
+                armed = False
+            except Struck:
+                armed = False
+                struck += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    log.append(TaskStarted(task_id="last"))
+    lines = log.take_unread()
+    log.close()
+    records, found = read(tmp_path)
+    assert dict(found.verdicts) == {}
+    assert {record["task_id"] for record in records} >= {str(number) for number in range(returned)}
+    assert [json.loads(line)["log"]["seq"] for line in lines] == list(range(len(records)))
