@@ -38,7 +38,7 @@ class Results(Struct, kw_only=True):
     problems: list[str] = []
 
 
-def read_results(run_dir: Path, severities: dict[str, tuple[str, int]]) -> Results:
+def read_results(run_dir: Path) -> Results:
     """The results of a run; only those that aren't published as normal are opened."""
     found = Results(present=os.path.lexists(run_dir / "details"))
     read = 0

@@ -228,6 +228,16 @@ def records_stop(copy: Copy) -> Path:
     return run
 
 
+def events_lost(copy: Copy) -> Path:
+    """Our recorder could not write for a while, and said so as soon as it could again."""
+    run = copy("r_ok")
+    events = events_of(run)
+    payload = {"count": 12, "first_timestamp": 1.0, "last_timestamp": 2.0, "reason": "[Errno 5] Input/output error"}
+    lost = events[30] | {"event": "records_lost", "payload": payload, "task_id": None, "phase": None}
+    write_events(run, [*events[:30], lost, *events[31:]])
+    return run
+
+
 def power_lost(copy: Copy) -> Path:
     run = copy("r_kill_mid")
     with open(run / "progress.jsonl", "ab") as stream:
@@ -347,6 +357,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "disk_full": ("died", "disk_full", "No space left"),
     "disk_full_and_finished": ("completed", "disk_full", "No space left"),
     "records_stop": ("completed", "records_stopped", "after the last record"),
+    "events_lost": ("completed", "records_stopped", "12 events"),
     "power_lost": ("died", "machine_stopped", "NUL"),
     "line_damaged": ("completed", "stream_damaged", "corrupt_line"),
     "two_writers": ("died", "two_writers", "two writers"),
