@@ -20,10 +20,10 @@ from msgspec import Struct
 from ..errors import LockedError, OutputError, UsageError
 from ..rundir import RunDir, is_run_dir
 from . import ingest
-from .read import key_text
 from .signature import signature
 from .spool import create_tables
 from .tables import SCHEMA_VERSION
+from .values import key_text
 
 LOCK_SECONDS = 60.0
 Progress = Callable[[int, int], None]

@@ -18,7 +18,6 @@ from ..events import Json
 from .tables import PlanTableRow
 from .values import as_float, as_int, json_text, text
 
-
 _NULL = Raw(b"null")
 
 

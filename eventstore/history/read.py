@@ -22,7 +22,7 @@ from .plans import stored_plan_rows
 from .results import METRICS_NAME, file_problem, headline, result_rows
 from .stream import Sink, StreamReader, StreamState, initial_state, rebase, unreadable
 from .tables import DamageRow, PlacedRun, ResultRow, RunRow
-from .values import as_float, as_int, json_text, text
+from .values import as_float, as_int, json_text, key_text, text
 
 
 class ReadRun(Struct, frozen=True):
@@ -30,11 +30,6 @@ class ReadRun(Struct, frozen=True):
 
     row: RunRow
     state: StreamState | None
-
-
-def key_text(run_key: str) -> str:
-    """A run key as SQL can hold it: bytes of a name that are no UTF-8 become visible escapes."""
-    return run_key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def read_run(run: PlacedRun, sink: Sink, kept: StreamState | None = None) -> ReadRun:

@@ -1,11 +1,10 @@
 """Rows from the files of results: details/<state>/<task>/attempt-<n>/result.json, metrics.json, artifacts.
 
-Tolerant: whatever can't be read becomes a `damage` row, and the rest goes on. Names from files are never used as
-paths; only folders that are there are entered.
+Results come through `eventstore.details`, as everywhere. Whatever can't be read becomes a `damage` row, and the rest
+goes on; only folders that are there are entered.
 """
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,93 +12,81 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import codec
-from ..events import SEVERITIES, Json
+from ..details import AttemptDir, TaskDir, task_dirs
+from ..events import Json
 from ..rundir import StoredFile, read_json_file
+from ..task_names import RESULT_FILE, TASK_FILE
 from .tables import ArtifactRow, DamageRow, IssueRow, MetricRow, ResultRow
-from .values import as_int, float_text, json_text, text
+from .values import as_int, float_text, json_text, key_text, text
 
-DETAILS_NAME = "details"
 METRICS_NAME = "metrics.json"
-_ATTEMPT = re.compile(r"attempt-([0-9]{1,9})")
 _MAX_ARTIFACTS = 100_000
 
 
 def result_rows(run_dir: Path) -> Iterator[Struct]:
     """Rows of results, issues, metrics, artifacts and damage of one run directory."""
-    for state, task_dir in _task_dirs(run_dir / DETAILS_NAME):
-        yield from _task_rows(run_dir, state, task_dir)
+    problems: list[DamageRow] = []
+
+    def note(path: str, words: str) -> None:
+        problems.append(_damage(run_dir, Path(path), words))
+
+    for task in task_dirs(run_dir, note):
+        yield from _task_rows(run_dir, task)
+    yield from problems
     metrics = read_json_file(run_dir / METRICS_NAME)
-    yield from _problem(run_dir, metrics)
+    problem = file_problem(run_dir, metrics)
+    if problem is not None:
+        yield problem
     if metrics.members is not None:
         yield from run_metric_rows(metrics.members)
 
 
-def _folders(path: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
-
-
-def _task_dirs(details: Path) -> Iterator[tuple[str | None, Path]]:
-    """Task folders with their state; of layout v2, without a state folder, too."""
-    for name in _folders(details):
-        if os.path.lexists(details / name / "task.json"):
-            yield None, details / name
-        else:
-            for task in _folders(details / name):
-                yield name, details / name / task
-
-
-def _task_rows(run_dir: Path, state: str | None, task_dir: Path) -> Iterator[Struct]:
-    stored = read_json_file(task_dir / "task.json")
-    yield from _problem(run_dir, stored)
-    task = stored.members or {}
-    task_id = text(task.get("task_id")) or task_dir.name.rpartition("--")[0] or task_dir.name
-    for name in _folders(task_dir):
-        found = _ATTEMPT.fullmatch(name)
-        if found:
-            number = int(found[1])
-            yield from _attempt_rows(run_dir, state, task, task_id, number, task_dir / name)
-            yield from _artifact_rows(run_dir, task_id, number, task_dir / name)
+def _task_rows(run_dir: Path, task: TaskDir) -> Iterator[Struct]:
+    if task.problem is not None and os.path.lexists(task.path / TASK_FILE):
+        yield _damage(run_dir, task.path / TASK_FILE, task.problem.removeprefix(f"{TASK_FILE} "))
+    task_id = text(task.task_id) or key_text(task.path.name.rpartition("--")[0] or task.path.name)
+    for number, attempt in task.attempts.items():
+        if attempt.exists:
+            yield from _attempt_rows(run_dir, task, task_id, number, attempt)
+            yield from _artifact_rows(run_dir, task_id, number, attempt.path)
 
 
 def _attempt_rows(
-    run_dir: Path, state: str | None, task: Json, task_id: str, attempt: int, folder: Path
+    run_dir: Path, task: TaskDir, task_id: str, number: int, attempt: AttemptDir
 ) -> Iterator[Struct]:
-    stored = read_json_file(folder / "result.json")
-    yield from _problem(run_dir, stored)
-    result = stored.members
-    if result is None:
+    path = attempt.path / RESULT_FILE
+    if not attempt.has_result:
         return
-    category = text(task.get("category"))
-    issues = [issue for issue in _list(result.get("issues")) if isinstance(issue, dict)]
+    result = attempt.read_result("final_answer", "meta", "analysis_result")
+    if result.problem is not None:
+        yield _damage(run_dir, path, result.problem)
+        return
+    category = text(task.category)
     yield ResultRow(
         task_id=task_id,
-        attempt=attempt,
+        attempt=number,
         category=category,
-        state=state,
-        status=text(result.get("status")),
-        severity=_highest(issues),
-        issues=len(issues),
-        retries=as_int(result.get("retry_count")),
-        final_answer=json_text(result.get("final_answer")),
-        ground_truth=json_text(task.get("ground_truth")),
-        metrics=json_text(result.get("metrics")),
-        meta=json_text(result.get("meta")),
-        analysis_result=json_text(result.get("analysis_result")),
-        result_bytes=_size(folder / "result.json"),
-        file=_relative(run_dir, folder / "result.json"),
+        state=text(task.state),
+        status=text(result.status),
+        severity=result.severity or None,
+        issues=len(result.issues),
+        retries=as_int(result.retry_count),
+        final_answer=json_text(result.members.get("final_answer")),
+        ground_truth=json_text(task.ground_truth),
+        metrics=json_text(result.metrics),
+        meta=json_text(result.members.get("meta")),
+        analysis_result=json_text(result.members.get("analysis_result")),
+        result_bytes=result.size,
+        file=_relative(run_dir, path),
     )
-    for number, issue in enumerate(issues):
+    for index, issue in enumerate(result.issues):
         yield IssueRow(
-            task_id=task_id, attempt=attempt, category=category, number=number,
-            **{name: text(issue.get(name)) for name in ("severity", "phase", "code", "message")},
+            task_id=task_id, attempt=number, category=category, number=index, severity=text(issue.severity),
+            phase=text(issue.phase), code=text(issue.code), message=text(issue.message),
         )  # fmt: skip
-    for name, value in _leaves(result.get("metrics")):
+    for name, value in _leaves(result.metrics):
         yield MetricRow(
-            scope="attempt", metric=name, task_id=task_id, attempt=attempt, category=category,
+            scope="attempt", metric=name, task_id=task_id, attempt=number, category=category,
             value=float_text(value), raw=json_text(value),
         )  # fmt: skip
 
@@ -169,34 +156,18 @@ def _artifact_rows(run_dir: Path, task_id: str, attempt: int, folder: Path) -> I
                     )  # fmt: skip
 
 
-def _problem(run_dir: Path, stored: StoredFile) -> Iterator[DamageRow]:
-    row = file_problem(run_dir, stored)
-    if row is not None:
-        yield row
-
-
 def file_problem(run_dir: Path, stored: StoredFile) -> DamageRow | None:
     """The damage row of a small file that is there and can't be read."""
-    if stored.problem is None:
-        return None
-    file = _relative(run_dir, stored.path)
-    return DamageRow(file=file, code="unreadable_file", severity="error", message=text(stored.problem) or "")
+    return None if stored.problem is None else _damage(run_dir, stored.path, stored.problem)
+
+
+def _damage(run_dir: Path, path: Path, words: str) -> DamageRow:
+    file, message = _relative(run_dir, path), text(words) or ""
+    return DamageRow(file=file, code="unreadable_file", severity="error", message=message)
 
 
 def _relative(run_dir: Path, path: Path) -> str:
-    return codec.utf8(path.relative_to(run_dir).as_posix()).decode("utf-8")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _highest(issues: list[Json]) -> str | None:
-    found = {issue.get("severity") for issue in issues if isinstance(issue.get("severity"), str)}
-    return next((name for name in SEVERITIES if name in found), None)
+    return key_text(path.relative_to(run_dir).as_posix())
 
 
 def _list(value: Any) -> list[Any]:

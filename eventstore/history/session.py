@@ -17,8 +17,8 @@ from ..life import life_of, paths_held_open
 from ..rundir import RunDir, find_runs, is_run_dir
 from . import guard, ingest
 from .catalog import Catalog, Progress, Refreshed, check_place, default_file
-from .read import key_text
 from .spool import create_tables
+from .values import key_text
 
 Report = Callable[[str, str], None]
 """Told of a path and, in words, what is wrong with it."""

@@ -7,9 +7,14 @@ from projections.timeline import JsonText, as_float, as_int, safe_text
 
 from .. import codec
 
-__all__ = ["as_float", "as_int", "float_text", "json_text", "text"]
+__all__ = ["as_float", "as_int", "float_text", "json_text", "key_text", "text"]
 
 text = safe_text
+
+
+def key_text(run_key: str) -> str:
+    """A run key or a path as SQL can hold it: bytes of a name that are no UTF-8 become visible escapes."""
+    return run_key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def json_text(value: Any) -> JsonText | None:
