@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from projections.timeline import JsonText, PlanRow
+from projections.timeline_rows import JsonText, PlanRow
 
 from .. import codec
 from ..errors import MalformedLineError

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from projections.timeline import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow, WholeNumber
+from projections.timeline_rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow, WholeNumber
 
 SCHEMA_VERSION = 2
 """Part of the catalog's file name: a catalog of another version is simply not this one."""

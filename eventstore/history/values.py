@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from projections.timeline import JsonText, as_float, as_int, safe_text
+from projections.timeline_rows import JsonText, as_float, as_int, safe_text
 
 from .. import codec
 
