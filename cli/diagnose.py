@@ -18,15 +18,17 @@ FINE = ("completed", "running")
 
 @click.command(name="diagnose")
 @click.argument("run", type=click.Path(path_type=Path))
+@click.option("--history", type=click.Path(path_type=Path), multiple=True, metavar="PATH",
+              help="Runs that tell how long phases usually take, for a run without siblings of its own.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="For an issue tracker.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(run: Path, form: str, as_json: bool) -> int:
+def command(run: Path, history: tuple[Path, ...], form: str, as_json: bool) -> int:
     """Tell why RUN failed or died: the first cause and its echoes with their evidence, what was in flight, what to do.
 
     Exit code 1 when something is wrong, 0 when nothing is. Conclusions are marked certain (a record says so) or
     inferred. Causes and their codes: docs/diagnose.md.
     """
-    report = diagnose_run(run)
+    report = diagnose_run(run, history=history)
     if as_json:
         output.print_json(report)
     elif form == "markdown":

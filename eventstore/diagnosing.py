@@ -10,7 +10,7 @@ as a path, and every text that leaves here has its credentials masked.
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,15 @@ MAX_TEXTS_SEARCHED = 2000
 NOT_HELD = "no process of this host that may be seen has its files open"
 
 
+def usual_seconds(
+    paths: Sequence[str | os.PathLike[str]], benchmark: str | None, environment: str | None
+) -> dict[str, float]:
+    """As `phase_history.usual_seconds`; imported late, because the history costs start-up time."""
+    from . import phase_history
+
+    return phase_history.usual_seconds(paths, benchmark, environment)
+
+
 class Seen(Struct, kw_only=True):
     """The folds of one run, and what its small files hold."""
 
@@ -54,12 +63,21 @@ class Seen(Struct, kw_only=True):
     problem: str | None = None
     analysis_only: bool = False
     line_breaks: list[tuple[int, int]] = []
+    usual_seconds: dict[str, float] = {}
 
 
-def diagnose_run(path: str | os.PathLike[str], clock: Clock = time.time) -> Json:
-    """The diagnosis of one run as a JSON object. Raises InputError where there is no run."""
+def diagnose_run(
+    path: str | os.PathLike[str], clock: Clock = time.time, history: Sequence[str | os.PathLike[str]] = ()
+) -> Json:
+    """The diagnosis of one run as a JSON object; `history` are folders of runs that tell what is usual.
+
+    Raises InputError where there is no run.
+    """
     run_dir = open_run(path)
     seen = look(run_dir)
+    if history:
+        seen.usual_seconds = usual_seconds(history, seen.progress.ids.get("benchmark"),
+                                           seen.progress.ids.get("environment"))  # fmt: skip
     info = run_info.record(seen.run_info) or {}
     log = search_log(run_dir / RUN_LOG_NAME)
     results = aftermath.read_results(run_dir)
@@ -119,7 +137,7 @@ def life_in(run_dir: Path, seen: Seen, info: Json, clock: Clock) -> Life:
         clock=clock,
     )
     if life.name == "live":
-        return stall_of(seen.rows, seen.marks, clock()) or _with_holders(run_dir, life)
+        return stall_of(seen.rows, seen.marks, clock(), seen.usual_seconds) or _with_holders(run_dir, life)
     return life
 
 
@@ -152,6 +170,7 @@ def _facts(
         life=life.name,
         life_evidence=life.evidence,
         now=clock() if life.writing else None,
+        usual_seconds=seen.usual_seconds,
         unheld=any(NOT_HELD in words for words in life.evidence),
         analysis_only=seen.analysis_only,
         issues=issues,

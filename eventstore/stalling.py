@@ -16,14 +16,16 @@ STILL_SECONDS = 300.0
 STILL_FACTOR = 10.0
 
 
-def stall_of(rows: timeline.State, marks: landmarks.State, now: float) -> Life | None:
+def stall_of(
+    rows: timeline.State, marks: landmarks.State, now: float, usual: dict[str, float] | None = None
+) -> Life | None:
     """The life of a run that stands still at `now` (Unix seconds), with its evidence; None while it moves."""
     if marks.ended is not None or marks.last_timestamp is None:
         return None
     still = now - marks.last_timestamp
     evidence = [f"no event for {still:.0f} s; the longest silence before was {marks.longest_gap_seconds:.0f} s"]
     flights = in_flight(rows, now, ended=False)
-    stuck = stuck_phases(rows, flights)
+    stuck = stuck_phases(rows, flights, usual)
     count = sum(len(tasks) for tasks in stuck.values())
     if flights and count == len(flights):
         return Life("stalled", [*evidence, f"all {count} tasks in flight hang in {', '.join(stuck)}"])

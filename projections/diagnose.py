@@ -67,7 +67,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     end = facts.now if facts.now is not None else facts.marks.last_timestamp
     over = facts.analysis_only or facts.status == "completed"
     flights = [] if over else in_flight(facts.rows, end, ended=facts.status is not None)
-    stuck = stuck_phases(facts.rows, flights)
+    stuck = stuck_phases(facts.rows, flights, facts.usual_seconds)
     if facts.status == "timed_out" and not stuck:
         stuck = never_opened(facts.rows, flights, facts.marks)
     outcome, certainty = _outcome(facts)

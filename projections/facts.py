@@ -51,7 +51,8 @@ class LogNote(Struct, frozen=True, kw_only=True):
 class Facts(Struct, kw_only=True):
     """What is known of a run. `status` is terminal or None; `status_from` names the file that says so.
 
-    `now` is Unix time for a run that lives, None for any other. `unheld`: its youth alone says that it lives, and no
+    `now` is Unix time for a run that lives, None for any other. `usual_seconds` tells how long phases
+    take in other runs (95 of 100 stays). `unheld`: its youth alone says that it lives, and no
     process of this host has its files open. `line_breaks` tells lines from seqs: from each seq on,
     the line is that many more than the seq (one more before the first break). `log_went_on_seconds` tells how much
     younger run.log's last line (or the stored end) is than the stream's last record.
@@ -67,6 +68,7 @@ class Facts(Struct, kw_only=True):
     life_evidence: list[str] = []
     now: float | None = None
     unheld: bool = False
+    usual_seconds: dict[str, float] = {}
     analysis_only: bool = False
     issues: list[IssueFact] = []
     notes: list[LogNote] = []

@@ -1,7 +1,8 @@
 """What is in flight: tasks that started and did not finish, where they are, and whether they are stuck there.
 
 A stay in a phase is stuck when it is longer than a minute and ten times as long as 95 of 100 finished stays in that
-phase of the same run; where fewer than five have finished there is nothing to compare with, and an hour counts.
+phase of the same run. Where fewer than five have finished, those of other runs are compared with, if they are known;
+else an hour counts.
 """
 
 from collections.abc import Iterable
@@ -86,9 +87,12 @@ def finished_stays(phases: Iterable[timeline.PhaseRow]) -> dict[str, list[float]
     return {phase: sorted(times) for phase, times in stays.items()}
 
 
-def limit_seconds(stays: list[float] | None) -> float:
-    """Beyond which a stay is stuck, from the sorted lengths of its finished siblings."""
+def limit_seconds(stays: list[float] | None, usual_seconds: float | None = None) -> float:
+    """Beyond which a stay is stuck, from the sorted lengths of its finished siblings; where they are too few, from
+    what 95 of 100 stays took in other runs, if that is known."""
     if not stays or len(stays) < MIN_SIBLINGS:
+        if usual_seconds is not None:
+            return max(STUCK_SECONDS, STUCK_FACTOR * usual_seconds)
         return STUCK_WITHOUT_SIBLINGS_SECONDS
     return max(STUCK_SECONDS, STUCK_FACTOR * stays[min(len(stays) - 1, len(stays) * 95 // 100)])
 
@@ -104,12 +108,19 @@ def never_opened(rows: timeline.State, flights: list[Flight], marks: landmarks.S
     return {waiting[0].phase: waiting} if waiting and 2 * len(waiting) >= len(flights) else {}
 
 
-def stuck_phases(rows: timeline.State, flights: list[Flight]) -> dict[str, list[Flight]]:
-    """The phases that at least half of all flights hang in, with those flights; where most hang comes first."""
+def stuck_phases(
+    rows: timeline.State, flights: list[Flight], usual: dict[str, float] | None = None
+) -> dict[str, list[Flight]]:
+    """The phases that at least half of all flights hang in, with those flights; where most hang comes first.
+
+    `usual` tells for phases how long 95 of 100 stays took in other runs.
+    """
+    usual = usual or {}
     stays = finished_stays(rows.phases)
     stuck: dict[str, list[Flight]] = {}
     for flight in flights:
-        if flight.phase_seconds is not None and flight.phase_seconds > limit_seconds(stays.get(flight.phase)):
+        limit = limit_seconds(stays.get(flight.phase), usual.get(flight.phase))
+        if flight.phase_seconds is not None and flight.phase_seconds > limit:
             stuck.setdefault(flight.phase, []).append(flight)
     found = {phase: tasks for phase, tasks in stuck.items() if 2 * len(tasks) >= len(flights)}
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))

@@ -283,6 +283,28 @@ def test_tasks_that_hang_stall_a_run_that_was_quick_before(tmp_path: Path, comma
         assert command.document["in_flight"][0]["siblings_seconds"] == pytest.approx(1.0, abs=0.01)
 
 
+def test_a_first_task_that_hangs_is_seen_by_the_history_of_other_runs(tmp_path: Path, command: Command) -> None:
+    """Five minutes in a phase that no task of this run has left, and that takes a second in others: stuck."""
+    ids = {"benchmark": "b", "environment": "e", "harness": "h", "model": "m"}
+    start = {"event": "run_started", "task_id": None, "phase": None, "payload": ids}
+    old = [plain_line(0, "old", **start)]
+    for n in range(6):
+        old.append(plain_line(n, "old", attempt=1, phase="open_environment"))
+        old.append(plain_line(n + 1, "old", attempt=1, phase="run_harness", task_id=f"t{n}"))
+    now = time.time()
+    new = [plain_line(0, **start | {"timestamp": now - 290})]
+    new.append(plain_line(1, attempt=1, phase="open_environment", timestamp=now - 280))
+    for name, lines in (("old", old), ("new", new)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "progress.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    with RunLock(tmp_path / "new"):
+        assert command("diagnose", tmp_path / "new", "--json") == 0
+        assert command.document["outcome"] == "running"
+        assert command("diagnose", tmp_path / "new", "--history", tmp_path, "--json") == 1
+        assert command.document["outcome"] == "stalled"
+        assert command.document["causes"][0]["code"] == "sandbox_never_opened"
+
+
 def test_the_expected_end_is_a_range_around_the_recent_pace() -> None:
     """Ten finishes a second apart and thirty tasks left: about half a minute; nothing is said with too few."""
     state = board.State(finished_at=[float(n) for n in range(10)])
