@@ -333,6 +333,9 @@ def materialise(
     if os.path.lexists(target) and any(target.iterdir()):
         validate_manifest(moved, target_run, limits)
         return moved
+    if not stored:
+        _make_folder(target)
+        return moved
     _make_folder(target.parent)
     budget = Budget(limits or ArtifactLimits())
     with _staging(target.parent, ".reuse-") as staging:

@@ -64,8 +64,7 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
             raise InputError(f"{path}: is {describe_kind(status.st_mode)}, not a regular file", path)
         if status.st_size > limit:
             raise InputError(f"{path}: is {status.st_size} bytes long, and the limit is {limit}", path)
-        with os.fdopen(os.dup(fd), "rb") as file:
-            return file.read(limit + 1)
+        return _read_all(fd, status.st_size)
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}", path) from None
     finally:
@@ -74,6 +73,18 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 def _decode(content: bytes, names: tuple[str, ...] | None) -> Json:
     return parse_object(content) if names is None else pick_members(content, names)
+
+
+def _read_all(fd: int, size: int) -> bytes:
+    """The bytes of an open file that was `size` long; one that grew or shrank is read as far as that."""
+    content = os.read(fd, size + 1)
+    if len(content) == size:
+        return content  # the usual case: one call
+    parts = [content]
+    while len(content) and sum(map(len, parts)) <= size:
+        content = os.read(fd, size + 1)
+        parts.append(content)
+    return b"".join(parts)
 
 
 def read_raw_members(path: Path) -> dict[str, Raw]:
