@@ -182,10 +182,11 @@ def set_evaluation_aside(run_dir: Path, files: FileSystem) -> tuple[RunLock, str
     """
     lock = RunLock(run_dir)
     try:
-        name = _set_stream_aside(run_dir, files) if os.path.lexists(run_dir / STREAM_NAME) else None
+        # First, and durably: a mark that outlives its stream in a crash would be held against the new one.
         for turn in (0, 1):
             files.pwrite(lock.fd, b"\n".rjust(SLOT_BYTES), slot_offset(turn))
-        return lock, name
+        files.fsync(lock.fd)
+        return lock, _set_stream_aside(run_dir, files) if os.path.lexists(run_dir / STREAM_NAME) else None
     except OSError as error:
         lock.release()
         raise OutputError(f"{run_dir}: the stream can't be set aside: {error.strerror}", run_dir) from None

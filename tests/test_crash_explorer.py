@@ -133,6 +133,19 @@ def test_an_original_without_a_synced_second_name_is_found_out(memory: Path, mon
 # -- faults that it found, each by itself
 
 
+def test_a_mark_goes_before_its_stream_does(tmp_path: Path) -> None:
+    """A re-analysis set the stream aside first: after a crash the old mark was held against the new stream."""
+    with EventLog.open(tmp_path, run_id="r") as log:
+        log.append(PhaseChanged(task_id="t"))
+    (tmp_path / "run_info.json").write_text('{"run_id": "r"}')
+    disk = RecordingFileSystem(tmp_path)
+    RunRecorder.analyze(tmp_path, files=disk).close()
+    kinds = [note.kind for note in disk.notes]
+    renamed = kinds.index("name")
+    assert disk.notes[renamed].name.name == "progress.evaluation-1.jsonl"  # type: ignore[union-attr]
+    assert kinds[:renamed] == ["change", "change", "fsync"]
+
+
 def test_a_tail_of_a_whole_line_is_still_a_tail(tmp_path: Path) -> None:
     """A line is there when its newline is: with a zero in its place it is set aside, not taken for a record."""
     with EventLog.open(tmp_path, run_id="r") as log:

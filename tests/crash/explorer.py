@@ -21,7 +21,7 @@ from eventstore.filesystem import REAL
 
 from .commands import judge_commands
 from .disk import Point, RecordingFileSystem, points
-from .judge import Wrong, check, errors_in, judge, judge_recovery, judge_repair, lay_down
+from .judge import Wrong, check, errors_in, judge, judge_analysis, judge_recovery, judge_repair, lay_down
 from .scenarios import SCENARIOS, Scenario, accepted
 from .states import State, at_random, folders, systematic
 
@@ -152,6 +152,8 @@ def judge_again(scenario: Scenario, point: Point, state: State, folder: Path) ->
     """After a second crash the stream has more than the scenario wrote; what was synced must still be there."""
     if scenario.kind == "repair":
         return judge_repair(scenario, state, folder, REAL)
+    if scenario.kind == "analyze":
+        return judge_analysis(scenario, {}, state, folder, REAL)
     synced = scenario.lines[: point.acknowledged.get("synced", 0)]
     stream = state.get("progress.jsonl", b"")
     check(all(line in stream for line in synced), "a second crash takes no synced line away")

@@ -12,6 +12,7 @@ from eventstore.errors import DamagedError, RefusedError
 from eventstore.events import PhaseChanged
 from eventstore.filesystem import REAL, FileSystem
 from eventstore.log import EventLog
+from eventstore.recorder import RunRecorder
 from eventstore.records import VERDICTS
 from eventstore.repair import repair_run
 from eventstore.replaying import replay_run
@@ -66,6 +67,8 @@ def judge(
     """
     if scenario.kind == "repair":
         return judge_repair(scenario, state, folder, files, thorough)
+    if scenario.kind == "analyze":
+        return judge_analysis(scenario, acknowledged, state, folder, files)
     texts = judge_stream(scenario, acknowledged, state, folder)
     if scenario.kind == "close":
         return judge_close(scenario, folder, files)
@@ -189,3 +192,23 @@ def judge_close(scenario: Scenario, folder: Path, files: FileSystem) -> None:
     check(not errors_in(verdicts), f"closing leaves no damage: {verdicts}")
     check(sum(b'"event":"run_finished"' in text for text in texts) == 1, "a run has one terminal event")
     judge_snapshots(folder, files)
+
+
+def judge_analysis(
+    scenario: Scenario, acknowledged: Mapping[str, Any], state: State, folder: Path, files: FileSystem
+) -> None:
+    """The evaluation's stream is there, under its own name or beside; the analysis can be begun again."""
+    evaluation = scenario.kept[STREAM_NAME]
+    check(evaluation in state.values(), "the evaluation's stream is kept")
+    synced = scenario.lines[: acknowledged.get("synced", 0)]
+    content = state.get(STREAM_NAME)
+    check(not synced or (content or b"").startswith(b"".join(synced)), "every synced line is there")
+    if content is not None:
+        _, verdicts = accepted(folder)
+        check("lost_acknowledged" not in verdicts, "setting a stream aside makes no false alarm")
+        if errors_in(verdicts):
+            check(repair_run(folder, apply=True, clock=Clock(2000.0), files=files).applied, "repair needs no consent")
+    RunRecorder.analyze(folder, durability="always", files=files, clock=Clock(3000.0)).close()
+    texts, verdicts = accepted(folder)
+    check(len(texts) == 1 and not verdicts, f"the analysis begins anew: {verdicts}")
+    check(any(path.read_bytes() == evaluation for path in folder.iterdir()), "the evaluation's stream stays")

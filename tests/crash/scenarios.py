@@ -225,12 +225,29 @@ def close(folder: Path, rng: random.Random) -> Scenario:
     return Scenario("close", disk, _lines_of(stream.read_bytes()))
 
 
+def analyze(folder: Path, rng: random.Random) -> Scenario:
+    """The evaluation's stream is set aside, and that of a re-analysis begun."""
+    _earlier_session(folder, rng, rng.randint(1, 4))
+    evaluation = (folder / STREAM_NAME).read_bytes()
+    (folder / "run_info.json").write_bytes(b'{"run_id": "r"}\n')
+    disk, clock = RecordingFileSystem(folder), Clock()
+    run = RunRecorder.analyze(folder, durability="always", files=disk, clock=clock)
+    disk.acknowledge(synced=1)
+    for number in range(rng.randint(0, 3)):
+        run.append(PhaseChanged(task_id=f"t{number}", attempt=1, phase="analyze"))
+        disk.acknowledge(synced=number + 2)
+    run.close()
+    lines = _lines_of((folder / STREAM_NAME).read_bytes())
+    return Scenario("analyze", disk, lines, kept={STREAM_NAME: evaluation})
+
+
 SCENARIOS: dict[str, Callable[[Path, random.Random], Scenario]] = {
     "log": log,
     "recorder": recorder,
     "repair": repair,
     "replay": replay,
     "close": close,
+    "analyze": analyze,
 }
 
 
