@@ -177,6 +177,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed; more are taken until there are enough")
     parser.add_argument("--states", type=int, default=20_000, help="how many distinct states")
     parser.add_argument("--share", type=int, default=None, help="at most so many of each scenario")
+    parser.add_argument("--only", action="append", choices=tuple(SCENARIOS), help="only scenarios of this kind")
     parser.add_argument("--keep-going", action="store_true", help="collect what is wrong instead of stopping")
     parser.add_argument("--commands", type=int, default=0, help="every command on so many states, instead")
     options = parser.parse_args()
@@ -190,7 +191,7 @@ def main() -> int:
             return 0
         seed, told = options.seed, 0
         while found.total < options.states:
-            found.explore(seed, options.states, share=options.share)
+            found.explore(seed, options.states, share=options.share, kinds=options.only or tuple(SCENARIOS))
             seed += 1
             if found.total - told >= 10_000:
                 told = found.total
