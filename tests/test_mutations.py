@@ -14,6 +14,7 @@ from random import Random
 import breaking
 import pytest
 from mutating import mutated
+from recording import record_run
 
 from eventstore.rundir import RunDir
 from eventstore.verifying import NOT_TO_THE_END, Options, verify_run
@@ -54,7 +55,7 @@ def test_every_change_to_a_sealed_line_or_a_manifested_artifact_is_found(run_dir
 def test_every_change_to_a_stream_of_our_recorder_is_found(tmp_path: Path) -> None:
     """A lost end as well: the witness knows how far the stream was safe, and the snapshot knows the end."""
     run = tmp_path / "r"
-    breaking.record_run(run)
+    record_run(run)
     sound = counts(run)
     random = Random(SEED)
     for _ in range(COUNT // 2):

@@ -14,6 +14,7 @@ import breaking
 import pytest
 from commands import Command
 from recorded import RUNS
+from recording import record_run
 from streams import sealed_stream
 
 from eventstore.errors import InputError
@@ -76,7 +77,7 @@ def test_a_sealed_stream_is_not_called_unsealed(run_dir: Callable[[str], Path]) 
 
 def test_a_run_of_our_recorder_is_sound(tmp_path: Path) -> None:
     """Its lines prove themselves; only the task details, which it was not asked to write, are missing."""
-    breaking.record_run(tmp_path / "r")
+    record_run(tmp_path / "r")
     assert one(tmp_path / "r") == {"details_missing": 1}
 
 
