@@ -341,3 +341,26 @@ def test_a_sealed_stream_that_lost_what_was_promised_is_damaged(tmp_path: Path) 
     codes = {code for (code,) in connection.execute("SELECT code FROM damage").fetchall()}
     connection.close()
     assert "lost_acknowledged" in codes
+
+
+def test_spool_files_of_killed_processes_are_removed_and_those_of_living_ones_stay() -> None:
+    """They lie in shared memory where there is some, and nothing else would ever take them away."""
+    from eventstore.history import spool
+
+    code = "import os, signal; from eventstore.history import spool; print(spool.make_folder(), flush=True); "
+    here = Path(__file__).parent.parent
+    dead = subprocess.run(
+        [sys.executable, "-c", code + "os.kill(os.getpid(), signal.SIGKILL)"], cwd=here, capture_output=True, text=True
+    ).stdout.strip()
+    with subprocess.Popen(
+        [sys.executable, "-c", code + "input()"], cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        living = process.stdout.readline().strip()
+        mine = spool.make_folder()
+        assert not Path(dead).exists() and Path(living).exists() and mine.exists()
+        process.stdin.close()
+    spool.remove_folder(mine)
+    assert not mine.exists()
+    spool.remove_folder(spool.make_folder())
+    assert not Path(living).exists()

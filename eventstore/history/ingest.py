@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..rundir import RunDir
 from ..scan import STREAM_NAME
 from .read import read_run
-from .spool import RefusedByDuckDB, Spool, load_folder, loading, make_folder
+from .spool import RefusedByDuckDB, Spool, load_folder, loading, make_folder, remove_folder
 from .stream import keep, restore, unchanged_so_far
 from .tables import ALL_TABLES, PlacedRun
 
@@ -241,7 +241,7 @@ def _apply_in_workers(
                     shutil.rmtree(folder)
                     tell(sum(source.size for source in chunk))
     finally:
-        shutil.rmtree(parent, ignore_errors=True)
+        remove_folder(parent)
 
 
 def _load_chunk(connection: Any, folder: Path, chunk: list[Source], states: list[bytes | None]) -> None:

@@ -8,6 +8,7 @@ odd types) is refused or changed on the way; a payload that DuckDB's JSON functi
 all of it goes the second way.
 """
 
+import fcntl
 import os
 import pickle
 import shutil
@@ -29,6 +30,7 @@ _BIG_ROW = 8 * 1024 * 1024
 """DuckDB's reader limits a line to 16 MiB; a row this large goes in by a bound parameter instead."""
 BIG_ROWS = "big-rows"
 LINES = "lines"
+LOCK = "lock"
 BigRowTaker: TypeAlias = Callable[[str, dict[str, Any]], None]
 _TABLE_OF = {kind: name for name, kind in TABLES.items()}
 
@@ -170,12 +172,49 @@ def loading(connection: Any, schema: str, *, as_lines: bool = True) -> Iterator[
         load_folder(connection, schema, folder)
     finally:
         spool.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
+
+
+_PREFIX = "compass-es-spool-"
+_locks: dict[Path, int] = {}
 
 
 def make_folder() -> Path:
-    """A new private folder for spool files."""
-    return Path(tempfile.mkdtemp(prefix="compass-es-", dir=_fast_folder()))
+    """A new private folder for spool files; what killed processes left of theirs is removed on the way."""
+    parent = _fast_folder() or tempfile.gettempdir()
+    _remove_leftovers(parent)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if (folder / LOCK).exists():  # else somebody took it for a leftover before it was locked
+            _locks[folder] = fd
+            return folder
+        os.close(fd)
+
+
+def remove_folder(folder: Path) -> None:
+    """The folder with all that is in it goes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    fd = _locks.pop(folder, None)
+    if fd is not None:
+        os.close(fd)
+
+
+def _remove_leftovers(parent: str) -> None:
+    """Folders of ours whose lock nobody holds: in memory they would stay until the machine is started again."""
+    for entry in os.scandir(parent):
+        if not entry.name.startswith(_PREFIX):
+            continue
+        with suppress(OSError):
+            if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                continue
+            fd = os.open(f"{entry.path}/{LOCK}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path, ignore_errors=True)
+            finally:
+                os.close(fd)
 
 
 def _fast_folder() -> str | None:
