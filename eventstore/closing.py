@@ -4,13 +4,14 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, Struct
 
 from projections import Base, run_info
+from projections.run_info import iso_time
 
 from .errors import CompassError, RefusedError, UsageError
 from .events import TERMINAL_STATUSES, Json, RunFinished, RunFinishedPayload
@@ -154,13 +155,15 @@ def _writer_facts(writer: Json) -> list[str]:
         return [*facts, "that is another host: its processes can't be asked"]
     if boot and boot != boot_id():
         return [*facts, "the machine was started again since"]
+    if boot:
+        facts.append("the machine has not been started again since")
     started = process_started_at(pid)
     if started is None:
         return [*facts, f"there is no process {pid}"]
-    opened = _unix_time(writer.get("opened_at"))
+    opened, began = _unix_time(writer.get("opened_at")), iso_time(started, UTC)
     if opened is not None and started > opened + 1:
-        return [*facts, f"process {pid} is another one: it began {started - opened:.0f} s later"]
-    return [*facts, f"process {pid} is still there, and has let the lock go"]
+        return [*facts, f"process {pid} is another one: it began at {began}"]
+    return [*facts, f"process {pid}, begun at {began}, is still there, and has let the lock go"]
 
 
 def process_started_at(pid: Any) -> float | None:

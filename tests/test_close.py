@@ -128,7 +128,8 @@ def test_evidence_of_a_writer(tmp_path: Path) -> None:
     assert "the machine was started again since" in evidence_of(dead_run(tmp_path / "b", boot="other"), None, 0.0)
     (tmp_path / "c").mkdir()
     reused = evidence_of(dead_run(tmp_path / "c", pid=os.getpid()), None, 0.0)
-    assert any("is another one: it began" in fact or "still there" in fact for fact in reused)
+    assert any("is another one: it began at 20" in fact or "is still there" in fact for fact in reused)
+    assert "the machine has not been started again since" in reused
 
 
 def test_a_process_s_start_is_known() -> None:
