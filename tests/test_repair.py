@@ -504,3 +504,19 @@ def test_snapshots_follow_the_repaired_stream(run_dir: Callable[[str], Path], co
     assert (run / "progress.json.replaced-1").read_bytes() == before
     assert command("replay", run) == 0 and "nothing to do" in command.err
     assert command("repair", run) == 0
+
+
+def test_verify_names_the_repair_and_nothing_else(run_dir: Callable[[str], Path], command: Command) -> None:
+    """After --apply a run gives what it gave before it was damaged, and one finding for information."""
+    run = run_dir("r_ok")
+    assert command("verify", run, "--json") == 0
+    before = {finding["code"] for finding in command.document["findings"]}
+    path = run / "progress.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:9], b"\0" * 99 + b"\n", lines[9][:33] + lines[9], *lines[10:]]))
+    assert command("verify", run) == 1
+    assert command("repair", run, "--apply") == 0
+    assert command("verify", run, "--json") == 0
+    after = command.document["findings"]
+    assert {finding["code"] for finding in after} == before - {"unsealed"} | {"repaired"}
+    assert [finding["severity"] for finding in after if finding["code"] == "repaired"] == ["info"]
