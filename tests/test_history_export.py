@@ -140,6 +140,6 @@ def test_the_analyses_of_the_notebook_page_run_on_the_recorded_runs() -> None:
         rows += bool(answer)
         compile(block, "notebook", "exec")
     assert rows == len(blocks) == 5
-    with pytest.raises(Exception, match="read-only|disabled|denied|not allowed|Cannot"):
+    with pytest.raises(Exception, match=r"read-only|disabled|denied|not allowed|Cannot"):
         history.execute("INSERT INTO store.main.runs (run_key) VALUES ('x')")
     history.close()

@@ -15,8 +15,8 @@ from projections import Base, counts, fold, progress
 TASKS = st.sampled_from(["a", "b", "c", "", None])
 NAMES = st.sampled_from(
     ["run_started", "tasks_loaded", "reuse_loaded", "task_started", "phase_changed", "attempt_started",
-     "phase_changed", "execution_plan_resolved", "attempt_retry", "attempt_finished", "partial_saved", "task_finished", "summary_started",
-     "run_finished", "something_new", "records_lost"]
+     "phase_changed", "execution_plan_resolved", "attempt_retry", "attempt_finished", "partial_saved", "task_finished",
+     "summary_started", "run_finished", "something_new", "records_lost"]
 )  # fmt: skip
 COUNTS = st.one_of(st.integers(0, 9), st.none(), st.just("3"), st.just(2.7))
 PAYLOADS = st.fixed_dictionaries(
