@@ -19,15 +19,21 @@ SHOWN_STEPS = 40
 def command(run: Path, apply: bool, accept_loss: bool, as_json: bool) -> int:
     """Show what would make the damaged stream of RUN whole again; --apply does it.
 
-    Whole records are kept, damage is set aside, and the damaged stream stays as progress.jsonl.unrepaired-1. Nothing
-    is touched while the writer lives. Exit code 1: there is a plan, and it was not carried out.
+    Whole records are kept, damage is set aside, and the damaged stream stays as progress.jsonl.unrepaired-1. Task
+    results that a crash left half published are finished or undone. Nothing is touched while the writer lives. Exit
+    code 1: there is a plan, and it was not carried out.
     """
     repaired = repair_run(run, apply=apply, accept_loss=accept_loss)
     if as_json:
         output.print_json(_document(repaired))
     else:
         _tell(repaired)
-    return output.FOUND if (repaired.steps and not repaired.applied) or repaired.problems else output.OK
+    return output.FOUND if _is_open(repaired) or repaired.problems else output.OK
+
+
+def _is_open(repaired: Repaired) -> bool:
+    """Whether something of the plan was not carried out."""
+    return bool((repaired.steps and not repaired.applied) or (repaired.results and not repaired.results_done))
 
 
 def _document(repaired: Repaired) -> dict[str, object]:
@@ -41,6 +47,8 @@ def _document(repaired: Repaired) -> dict[str, object]:
         "promised": repaired.promised,
         "needs_accept_loss": bool(repaired.promised),
         "verdicts": repaired.verdicts,
+        "results": repaired.results,
+        "results_done": repaired.results_done,
         "written": repaired.snapshots,
         "problems": repaired.problems,
     }
@@ -49,11 +57,11 @@ def _document(repaired: Repaired) -> dict[str, object]:
 def _tell(repaired: Repaired) -> None:
     say, clean = output.say, output.clean
     name = clean(repaired.run_dir)
-    if not repaired.steps:
+    if not repaired.steps and not repaired.results:
         torn = ": its torn tail is set aside by the next writer" if repaired.verdicts.get("torn_tail") else ""
         say(f"{name}: nothing to repair{torn}")
     else:
-        say(f"{name}: {'repaired' if repaired.applied else 'the plan'}")
+        say(f"{name}: {'the plan' if _is_open(repaired) else 'repaired'}")
         _tell_plan(repaired)
     if repaired.backup:
         say(f"  the damaged stream is kept as {repaired.backup}")
@@ -63,7 +71,7 @@ def _tell(repaired: Repaired) -> None:
         say(f"  rebuilt: {', '.join(repaired.snapshots)}")
     for problem in repaired.problems:
         say(f"  not done: {clean(problem)}")
-    if repaired.steps and not repaired.applied:
+    if _is_open(repaired) and not (repaired.applied or repaired.problems):
         loss = " --accept-loss" if repaired.promised else ""
         say(f"  nothing was changed; compass-es repair --apply{loss} carries the plan out")
 
@@ -76,6 +84,12 @@ def _tell_plan(repaired: Repaired) -> None:
         output.say(f"  {step.code} at {where.removeprefix(', ') or 'the end'}: {output.clean(step.message)}")
     if len(repaired.steps) > SHOWN_STEPS:
         output.say(f"  … and {len(repaired.steps) - SHOWN_STEPS} more (--json has all)")
+    for words in repaired.results[:SHOWN_STEPS]:
+        output.say(f"  task results: {output.clean(words)}")
+    if len(repaired.results) > SHOWN_STEPS:
+        output.say(f"  … and {len(repaired.results) - SHOWN_STEPS} more task results (--json has all)")
+    if not repaired.steps:
+        return
     events = repaired.events
     output.say(f"  events: {events.certain} certain, {events.inferred} without proof, {events.lost} lost")
     for words in repaired.promised[:SHOWN_STEPS]:

@@ -15,7 +15,7 @@ from .codec import dump_pretty
 from .filesystem import FileSystem
 from .json_files import read_members
 from .snapshots import replace_file
-from .task_names import TASK_STATES
+from .task_names import TASK_STATES, is_leftover
 from .tree_copy import remove_tree
 
 INTENT_PREFIX = ".publish-"
@@ -54,6 +54,13 @@ def read_intents(details: Path) -> list[tuple[Path, Intent]]:
         if trusted and staged and type(inode) is int:
             found.append((path, Intent(str(name), str(state), staging, inode, old)))
     return found
+
+
+def loose_ends(details: Path) -> list[Path]:
+    """Leftovers that stand among tasks: staging folders whose intent was never written, temporary files."""
+    folders = [details, *(details / state for state in TASK_STATES)]
+    real = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
+    return sorted(path for folder in real for path in folder.iterdir() if is_leftover(path.name))
 
 
 def _is_plain(name: object) -> bool:

@@ -39,7 +39,7 @@ from .errors import DamagedError, OutputError, RefusedError
 from .events import Json, PartialSaved
 from .filesystem import REAL, FileSystem
 from .fingerprints import UNLIMITED, Budget
-from .intents import INTENT_PREFIX, Intent, read_intents, swap_in, write_intent
+from .intents import INTENT_PREFIX, Intent, loose_ends, read_intents, swap_in, write_intent
 from .json_files import read_members, read_raw_members
 from .references import point_at, point_at_archive, records_of
 from .result_shape import is_persisted_shape, persisted_shape
@@ -57,7 +57,6 @@ from .task_names import (
     TASK_STATES,
     attempt_directory_name,
     check_task_id,
-    is_leftover,
     state_of,
     task_directory_name,
 )
@@ -294,18 +293,20 @@ class TaskStore:
     # -- recovery
 
     @_in_words
-    def recover(self, unsaved: Iterable[str] = ()) -> Recovered:
+    def recover(self, unsaved: Iterable[str] = (), *, thorough: bool = True) -> Recovered:
         """Finish or undo what a crash left. Nobody else may be writing to the run.
 
         `unsaved`: ids of tasks that the stream has started and no `partial_saved` for; those that turn out to be
-        published get the event that the crash left out.
+        published get the event that the crash left out. Without `thorough` only those and the tasks under `running` are
+        looked into, so that the cost does not grow with what has long been published.
         """
+        unsaved = list(unsaved)
         removed: list[str] = []
         finished = [self._finish(path, intent) for path, intent in read_intents(self._details)]
-        for path in self._loose_ends():
+        for path in loose_ends(self._details):
             removed.append(self._relative(path))
             remove_tree(path)
-        for task in task_dirs(self.run_dir):
+        for task in task_dirs(self.run_dir) if thorough else unsettled(self.run_dir, unsaved):
             self._tidy(task, removed)
         events = []
         for task_id in unsaved:
@@ -313,7 +314,7 @@ class TaskStore:
             if published is not None and published.published:
                 self._announce(task_id, published.category)
                 events.append(task_id)
-        by_name = {task.path.name: task.task_id for task in task_dirs(self.run_dir)}
+        by_name = {task.path.name: task.task_id for task in task_dirs(self.run_dir)} if finished else {}
         return Recovered([by_name.get(name) or name for name in finished], events, removed)
 
     def _finish(self, path: Path, intent: Intent) -> str:
@@ -329,12 +330,6 @@ class TaskStore:
                 self._move(source, intent.state)
         path.unlink(missing_ok=True)
         return intent.name
-
-    def _loose_ends(self) -> list[Path]:
-        """Leftovers that stand among tasks: staging folders whose intent was never written, temporary files."""
-        folders = [self._details, *(self._details / state for state in TASK_STATES)]
-        real = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
-        return sorted(path for folder in real for path in folder.iterdir() if is_leftover(path.name))
 
     def _tidy(self, task: TaskDir, removed: list[str]) -> None:
         for path in task.leftovers:
@@ -438,6 +433,13 @@ class TaskStore:
     def _sync(self, folder: Path) -> None:
         if self._durable:
             self._files.sync_folder(folder)
+
+
+def unsettled(run_dir: Path, unsaved: Iterable[str]) -> list[TaskDir]:
+    """The tasks that a crash can have left half done: those under `running`, and those that were not told as saved."""
+    running = {task.path: task for task in task_dirs(run_dir) if task.state == RUNNING}
+    started = (find_task(run_dir, task_id) for task_id in unsaved)
+    return list((running | {task.path: task for task in started if task is not None}).values())
 
 
 def _check_usable(task: TaskDir, task_id: str) -> None:

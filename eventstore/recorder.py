@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import structs
 
@@ -49,6 +49,9 @@ from .snapshots import replace_file
 from .spelling import Origin
 from .starts import analysis_started, run_started, secrets_of, started_payload, stored_start
 
+if TYPE_CHECKING:
+    from .publishing import Recovered
+
 logger = logging.getLogger(__name__)
 
 _TURNING_POINTS = frozenset({RunFinished, RunStarted})
@@ -76,6 +79,8 @@ class RunRecorder:
         self._params_written = False
         self._pid = os.getpid()
         self._bound: Any = None
+        self.recovered: Recovered | None = None
+        """What `open` finished or undid among task results that a crash left half done."""
         self.live = LiveSnapshots(
             session.run_dir,
             session.state,
@@ -139,9 +144,10 @@ class RunRecorder:
     ) -> "RunRecorder":
         """Start a new session in an existing run, with the state that its stream says.
 
-        A torn tail is set aside; lines that AgentCompass wrote are adopted. On a finished run only administrative
-        events are accepted until a `RunStarted` opens it again. Raises LockedError, naming the writer, while another
-        one is at work, and DamagedError where the stream needs `compass-es repair` first.
+        A torn tail is set aside; lines that AgentCompass wrote are adopted. Publications of task results that a crash
+        broke off are finished or undone, and a `partial_saved` that it left out is appended. On a finished run only
+        administrative events are accepted until a `RunStarted` opens it again. Raises LockedError, naming the writer,
+        while another one is at work, and DamagedError where the stream needs `compass-es repair` first.
         """
         run_dir = open_run(run_dir)
         session = found_session(
@@ -152,6 +158,8 @@ class RunRecorder:
         if not session.log.opened.records:
             # It died before its first event: what run_info.json says of the beginning goes into the stream now.
             return recorder._begin(stored_start(recorder.run_info or {}))
+        if session.told is not None:
+            recorder._recover(() if session.finished else tuple(session.told.unsaved))
         if session.owned:
             recorder.live.refresh(everything=True)
         return recorder
@@ -215,6 +223,19 @@ class RunRecorder:
             self.close()
             raise
         return self
+
+    def _recover(self, unsaved: tuple[str, ...]) -> None:
+        """Results that can't be set right are no reason not to record: `verify` and `repair` tell of them."""
+        from .publishing import TaskStore
+
+        try:
+            store = TaskStore(self.run_dir, append=self.append, files=self._files)
+            self.recovered = store.recover(unsaved, thorough=False)
+        except CompassError as error:
+            logger.warning("%s: task results are left as the last writer left them: %s", self.run_dir, error)
+        except BaseException:
+            self.close()
+            raise
 
     # -- appending
 

@@ -26,12 +26,19 @@ Build = Callable[[re.Match[bytes]], bytes]
 
 def point_at(task_dir: Path, relative: str, *, durable: bool, files: FileSystem = REAL) -> list[Path]:
     """Make every artifact reference in a task's records say that the task stands at `relative`; the changed files."""
-    name, place = task_dir.name.encode(), relative.encode() + b"/"
-
-    def build(found: re.Match[bytes]) -> bytes:
-        return found[1] + place if found[2] == name else found[0]
-
+    build = _at_place(task_dir, relative)
     return [path for path in records_of(task_dir) if _substitute(path, _PLACE, build, durable, files)]
+
+
+def _at_place(task_dir: Path, relative: str) -> Build:
+    name, place = task_dir.name.encode(), relative.encode() + b"/"
+    return lambda found: found[1] + place if found[2] == name else found[0]
+
+
+def points_elsewhere(task_dir: Path, relative: str) -> bool:
+    """Whether `point_at` would change anything."""
+    build = _at_place(task_dir, relative)
+    return any(_changed(path, _PLACE, build) is not None for path in records_of(task_dir))
 
 
 def point_at_archive(attempt_dir: Path, archive: str, paths: list[Path], *, durable: bool, files: FileSystem) -> None:
@@ -70,15 +77,18 @@ def _records(folder: Path) -> Iterator[Path]:
 
 
 def _substitute(path: Path, pattern: re.Pattern[bytes], build: Build, durable: bool, files: FileSystem) -> bool:
-    try:
-        content = read_bytes(path)
-    except (FileNotFoundError, InputError):
-        return False
-    changed = _replaced(content, pattern, build)
+    changed = _changed(path, pattern, build)
     if changed is None:
         return False
     replace_file(path, changed, durable=durable, files=files)
     return True
+
+
+def _changed(path: Path, pattern: re.Pattern[bytes], build: Build) -> bytes | None:
+    try:
+        return _replaced(read_bytes(path), pattern, build)
+    except (FileNotFoundError, InputError):
+        return None
 
 
 def _replaced(content: bytes, pattern: re.Pattern[bytes], build: Build) -> bytes | None:

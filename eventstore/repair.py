@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from projections.repair_plan import Layout, Piece, Row, Step, in_order, lay_out
 
@@ -29,10 +29,12 @@ from .opening import copy_range
 from .reading import open_regular
 from .repairing import Assessment, Backup, assess, find_backup, keep_backup, repair_line, set_aside, write_marks
 from .replaying import replay_run
+from .result_recovery import pending_results, recover_results
 from .rundir import RUN_INFO_NAME, open_run, read_json_file
 from .scan import STREAM_NAME, Scan
 from .seal import read_proof
 from .snapshots import TEMPORARY_PREFIX
+from .task_names import DETAILS_NAME
 from .witness import read_witness
 
 TEMPORARY_NAME = f"{TEMPORARY_PREFIX}{STREAM_NAME}.repair"
@@ -53,7 +55,8 @@ class Repaired(Struct, frozen=True, kw_only=True):
     """What repair found and did. `promised` says which events are gone although a witness proves they were there.
 
     `backup`, `set_aside` are the names of files in the run directory that hold the damaged stream and the bytes that
-    were taken out; `snapshots` those that were rebuilt; `problems` what could not be finished.
+    were taken out; `snapshots` those that were rebuilt; `problems` what could not be finished. `results` is what
+    a crash left to be done among task results; `results_done` tells that it is done.
     """
 
     run_dir: Path
@@ -67,6 +70,8 @@ class Repaired(Struct, frozen=True, kw_only=True):
     verdicts: dict[str, int]
     snapshots: list[str] = []
     problems: list[str] = []
+    results: list[str] = []
+    results_done: bool = False
 
 
 class _Examined(Struct):
@@ -91,7 +96,7 @@ def repair_run(
     clock: Callable[[], float] = time.time,
     files: FileSystem = REAL,
 ) -> Repaired:
-    """Plan the repair of a run's stream, and with `apply` carry it out.
+    """Plan the repair of a run's stream and half-done task results, and with `apply` carry it out.
 
     Raises RefusedError while the writer lives, and where events are gone that were promised (unless `accept_loss`);
     LockedError where the lock is held; InputError and OutputError where files can't be read or written.
@@ -99,8 +104,16 @@ def repair_run(
     run_dir = open_run(path)
     examined = _examine(run_dir)
     if not apply:
-        return _plan_only(run_dir, examined)
+        plan = _plan_only(run_dir, examined)
+        live = os.path.lexists(run_dir / DETAILS_NAME) and _life(run_dir, examined, clock).writing
+        return plan if live else structs.replace(plan, results=pending_results(run_dir))
     _refuse_live(run_dir, examined, clock)
+    return _with_results(_repair_stream(run_dir, examined, accept_loss, clock, files))
+
+
+def _repair_stream(
+    run_dir: Path, examined: _Examined, accept_loss: bool, clock: Callable[[], float], files: FileSystem
+) -> Repaired:
     if not examined.needed and not examined.repaired_last:
         return _nothing(run_dir, examined)
     with RunLock(run_dir) as lock:
@@ -254,10 +267,13 @@ def _nothing(run_dir: Path, examined: _Examined) -> Repaired:
     )
 
 
+def _life(run_dir: Path, examined: _Examined, clock: Callable[[], float]) -> Life:
+    last = examined.last_timestamp
+    return life_of(run_dir, finished=examined.ended, damaged=True, last_timestamp=last, clock=clock)
+
+
 def _refuse_live(run_dir: Path, examined: _Examined, clock: Callable[[], float]) -> None:
-    life: Life = life_of(
-        run_dir, finished=examined.ended, damaged=True, last_timestamp=examined.last_timestamp, clock=clock
-    )
+    life = _life(run_dir, examined, clock)
     if life.writing:
         raise RefusedError(f"{run_dir}: the writer lives: {life.evidence[0]}; nothing is changed", run_dir)
 
@@ -341,6 +357,19 @@ def _check_unchanged(path: Path, examined: _Examined) -> None:
 def _discard(target: Path, files: FileSystem) -> None:
     with suppress(OSError):
         files.unlink(target)
+
+
+def _with_results(repaired: Repaired) -> Repaired:
+    """The stream is whole again: now the task results, whose missing events are appended to it."""
+    results = pending_results(repaired.run_dir)
+    if not results:
+        return repaired
+    try:
+        recover_results(repaired.run_dir, thorough=False)
+    except CompassError as error:
+        problems = [*repaired.problems, f"task results are left as they were: {error}"]
+        return structs.replace(repaired, results=results, problems=problems)
+    return structs.replace(repaired, results=results, results_done=True)
 
 
 def _rebuild(repaired: Repaired, clock: Callable[[], float], files: FileSystem) -> Repaired:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from projections import Base, run_info
+from projections import Base, run_info, saves
 from projections import snapshots as folding
 
 from . import codec
@@ -24,13 +24,17 @@ from .scan import STREAM_NAME, scan
 from .seal import read_proof
 from .snapshots import replace_file
 from .spelling import Origin
-from .witness import SLOT_BYTES, slot_offset
+from .task_names import DETAILS_NAME
+from .witness import SLOT_BYTES, read_witness, slot_offset
 
 _END = ("status", "finished_at", "error")
 
 
 class Session(Struct):
-    """What a recorder begins with. `owned` tells that every line of the stream is one of ours."""
+    """What a recorder begins with. `owned` tells that every line of the stream is one of ours.
+
+    `told` says which tasks were not told as saved, where a crash of ours can have left results half done.
+    """
 
     run_dir: Path
     log: EventLog
@@ -42,6 +46,7 @@ class Session(Struct):
     finished: bool = False
     owned: bool = True
     keeps_run_info: bool = True
+    told: saves.State | None = None
 
 
 def reserve(run_dir: Path, files: FileSystem) -> RunLock:
@@ -126,6 +131,8 @@ def found_session(
     lock = RunLock(run_dir)
     progress, info = (read_json_file(run_dir / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME))
     state = folding.initial(Base(progress=progress, run_info=info))
+    told = saves.initial(Base()) if (run_dir / DETAILS_NAME).is_dir() else None
+    ours = read_witness(run_dir).writer is not None  # else it is AgentCompass's, which takes no lock and may be at work
     first: list[bytes] = []
 
     def observe(block: Block) -> None:
@@ -136,6 +143,8 @@ def found_session(
                 state.progress.started_at = None
                 state.run_info.stored = {name: v for name, v in (info or {}).items() if name not in _END} or None
         folding.apply_block(state, block)
+        if told is not None:
+            saves.apply_block(told, block)
 
     known = info.get("run_id") if info is not None else None
     log = EventLog.open(
@@ -147,6 +156,7 @@ def found_session(
     except BaseException:
         log.close()
         raise
+    owned = not first or read_proof(first[0]) is not None
     return Session(
         run_dir=run_dir,
         log=log,
@@ -156,8 +166,9 @@ def found_session(
         started=_stored_start(state),
         run_log=run_log,
         finished=state.run_info.ended is not None,
-        owned=not first or read_proof(first[0]) is not None,
+        owned=owned,
         keeps_run_info=not run_info.is_analysis_only(state.run_info),
+        told=told if ours or owned else None,
     )
 
 
