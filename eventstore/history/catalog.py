@@ -78,7 +78,7 @@ class Catalog:
                 version = self.connection.execute("SELECT version FROM store.main.catalog").fetchone()
             except duckdb.Error as error:
                 self.detach()
-                if "lock" in str(error) and time.monotonic() < deadline:
+                if "Could not set lock" in str(error) and time.monotonic() < deadline:
                     time.sleep(0.005)  # a writer is at work on it
                     continue
                 return False
@@ -153,7 +153,8 @@ class Catalog:
             leftover.unlink(missing_ok=True)
         if have:
             shutil.copyfile(self.file, part)
-        self.connection.execute(f"ATTACH {quoted(part)} AS store")
+        # Nothing of a build that is cut off is ever used, so it needs no write-ahead log.
+        self.connection.execute(f"ATTACH {quoted(part)} AS store (RECOVERY_MODE no_wal_writes)")
         try:
             if not have:
                 self._create()
