@@ -12,10 +12,10 @@ import mmap
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
@@ -50,6 +50,9 @@ from .task_names import DETAILS_NAME, is_leftover
 from .verifying_details import DetailsReader
 from .verifying_files import PLANS_MEMBER, read_run_info
 from .verifying_texts import RECORD_FILES, SecretsIn, check_everything, check_log, check_members
+
+if TYPE_CHECKING:
+    from .history.known import Prefix
 
 METRICS_NAME = "metrics.json"
 SMALL_FILES = (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME, METRICS_NAME)
@@ -123,13 +126,23 @@ def find_all(
 
 def verify_runs(runs: list[RunDir], options: Options, *, processes: int = 1) -> Iterator[Report]:
     """Verify runs in order, in this process or in several."""
-    work = partial(verify_run, options=options)
+    work = partial(_verify_one, options=options)
+    known: Mapping[Path, Prefix] = {}
+    if options.wants("prefix_changed"):
+        from .history.known import known_prefixes
+
+        known = known_prefixes(run.path for run in runs)
+    pairs = ((run, known.get(run.path)) for run in runs)
     if processes <= 1 or len(runs) <= 1:
-        yield from map(work, runs)
+        yield from map(work, pairs)
         return
     context = multiprocessing.get_context("fork")
     with context.Pool(min(processes, len(runs))) as pool:
-        yield from pool.imap(work, runs, chunksize=max(1, min(16, len(runs) // (4 * processes))))
+        yield from pool.imap(work, pairs, chunksize=max(1, min(16, len(runs) // (4 * processes))))
+
+
+def _verify_one(pair: "tuple[RunDir, Prefix | None]", options: Options) -> Report:
+    return verify_run(pair[0], options, pair[1])
 
 
 def changed_since(run_dir: Path, moment: float) -> bool:
@@ -143,10 +156,11 @@ def changed_since(run_dir: Path, moment: float) -> bool:
     return False
 
 
-def verify_run(run: RunDir, options: Options | None = None) -> Report:
-    """All rules on one run directory. Never raises for what is in it."""
+def verify_run(run: RunDir, options: Options | None = None, known: "Prefix | None" = None) -> Report:
+    """All rules on one run directory, with what a catalog has seen of it. Never raises for what is in it."""
     options = options or Options()
     checked = _Checked(run, Notes(options.max_findings_per_code), options)
+    checked.known = known
     try:
         checked.run()
     except OSError as error:
@@ -166,6 +180,7 @@ class _Checked:
         self.files: set[str] = set()
         self.bytes = self.detail_files = self.stream_bytes = self.stream_lines = 0
         self.plans: dict[str, TaskPlans] | None = None
+        self.known: Prefix | None = None
         self.stored = {name: self._read(name) for name in SMALL_FILES}
         base = Base(progress=self._members(PROGRESS_NAME), run_info=self._members(RUN_INFO_NAME))
         self.base = base
@@ -205,6 +220,7 @@ class _Checked:
     def run(self) -> None:
         """Read the stream, then apply the rules that need everything."""
         found = self._read_stream()
+        self._compare_with_catalog()
         live = self._is_live()
         lifecycle.finish(self.watched)
         self._place_last_lines()
@@ -274,6 +290,13 @@ class _Checked:
         self._take_verdicts(stream)
         self.stream_bytes, self.stream_lines = stream.bytes, stream.lines.read
         return True
+
+    def _compare_with_catalog(self) -> None:
+        """A repair says in the stream that it changed; a re-analysis is a stream of its own."""
+        words = None if self.known is None else self.known.broken(self.path)
+        analysis = self.watched.analyzes and not self.watched.evaluates
+        if words is not None and not analysis and not self.notes.counts["repaired"]:
+            self.notes.add("prefix_changed", words)
 
     def _take_verdicts(self, stream: Scan) -> None:
         for finding in stream.findings:

@@ -112,6 +112,7 @@ def _check_run_info(notes: Notes, facts: Facts, replayed: snapshots.State, watch
     if info is None:
         return
     _check_schema(notes, info)
+    _note_private(notes, "run_info.json", info.get("request"), ("request",), below_params=False)
     _check_times(notes, info, watched, replayed.progress.counts.first_timestamp)
     _check_reuse(notes, facts, info, watched)
     if run_info.is_analysis_only(replayed.run_info):
@@ -273,8 +274,22 @@ def _check_params(notes: Notes, facts: Facts) -> None:
         words = f"sections beyond the specification: {short(', '.join(extra))}"
         notes.add("params_extra", words, file="params.json")
     request = (facts.run_info.members or {}).get("request")
+    _note_private(notes, "params.json", params.members, (), below_params=True)
     if isinstance(request, dict):
         _compare_params(notes, params.members, request, ())
+
+
+def _note_private(notes: Notes, file: str, value: Any, path: tuple[str, ...], *, below_params: bool) -> None:
+    """Members of parameter objects that are for the running program alone; their values are not repeated."""
+    members: Any = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        members = ((str(index), item) for index, item in enumerate(value))
+    for name, item in members:
+        here = (*path, name)
+        if below_params and name.startswith("_"):
+            notes.add("private_parameter", f"{short('.'.join(here))} was not removed", file=file)
+        else:
+            _note_private(notes, file, item, here, below_params=below_params or name == "params")
 
 
 def _compare_params(notes: Notes, params: Json, request: Json, path: tuple[str, ...]) -> None:

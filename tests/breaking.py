@@ -350,6 +350,13 @@ def release_held() -> None:
         os.close(HELD.pop())
 
 
+def index_run(run: Path) -> None:
+    """A catalog of the folder above the run has seen it."""
+    from eventstore.history.session import index
+
+    index(run.parent)
+
+
 # -- breakers with a story
 
 

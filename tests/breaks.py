@@ -62,6 +62,7 @@ BREAKS: dict[str, Break] = {
         b.seal_stream,
     ),
     "unsealed": Break("r_ok", b.edit_lines(lambda lines: [_unseal(line) for line in lines]), b.seal_stream),
+    "prefix_changed": Break("r_ok", b.alter("summary_started", payload={"note": 1}), b.index_run),
     "stream_missing": Break("p_load", b.no_stream_and_status),
     "stream_unreadable": Break("r_ok", lambda run: b.as_directory_of(run, "progress.jsonl")),
     "repaired": Break("r_ok", b.damage_and_repair),
@@ -153,6 +154,7 @@ BREAKS: dict[str, Break] = {
     "params_missing": Break("r_ok", lambda run: (run / "params.json").unlink()),
     "params_unreadable": Break("r_ok", lambda run: (run / "params.json").write_text("{") and None),
     "params_differ": Break("r_ok", b.edit_file("params.json", lambda params: params["model"].update(id="x"))),
+    "private_parameter": Break("r_ok", b.edit_file("params.json", lambda params: params["model"].update(_client=1))),
     "params_extra": Break("r_ok", b.edit_file("params.json", lambda params: params.update(metadata={}))),
     # -- details
     "details_missing": Break("r_ok", lambda run: shutil.rmtree(run / "details")),

@@ -20,6 +20,7 @@ from msgspec import Struct
 from ..errors import LockedError, OutputError, UsageError
 from ..rundir import RunDir, is_run_dir
 from . import ingest
+from .known import cache_folder
 from .signature import signature
 from .spool import create_tables
 from .tables import SCHEMA_VERSION
@@ -46,10 +47,9 @@ def default_file(root: Path) -> Path:
     """Where the catalog of a folder is kept: in the user's cache, named after the folder and the format."""
     import duckdb
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     major, minor = duckdb.__version__.split(".")[:2]
     name = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(root)))
-    return cache / "compass-es" / f"{name}-s{SCHEMA_VERSION}-d{major}.{minor}.duckdb"
+    return cache_folder() / f"{name}-s{SCHEMA_VERSION}-d{major}.{minor}.duckdb"
 
 
 def check_place(file: Path) -> None:

@@ -18,7 +18,7 @@ from ..rundir import RunDir
 from ..scan import STREAM_NAME
 from .read import read_run
 from .spool import RefusedByDuckDB, Spool, load_folder, loading, make_folder, remove_folder
-from .stream import keep, restore, unchanged_so_far
+from .stream import keep, keep_reached, restore, unchanged_so_far
 from .tables import ALL_TABLES, PlacedRun
 
 CHUNK_BYTES = 48 * 1024 * 1024
@@ -209,9 +209,14 @@ def _note_sources(connection: Any, chunk: list[Source], states: list[bytes | Non
 
 
 def read_source(source: Source, spool: Spool) -> bytes | None:
-    """Read one run into a spool; returns the state to keep for it: only unfinished runs are expected to grow."""
+    """Read one run into a spool; returns the state to keep for it: only unfinished runs are expected to grow.
+
+    Of others the end that was reached is kept, for `verify` to tell whether what was read is still there.
+    """
     found = read_run(source.run, spool, None if source.kept is None else restore(source.kept))
-    return None if found.state is None or found.row.finished else keep(found.state)
+    if found.state is None:
+        return None
+    return keep_reached(found.state) if found.row.finished else keep(found.state)
 
 
 def _apply_in_workers(

@@ -99,6 +99,11 @@ def keep(state: StreamState) -> bytes | None:
         return None
 
 
+def keep_reached(state: StreamState) -> bytes:
+    """Only how far the stream was read, and its proof: nothing to go on from, enough to see that it is another one."""
+    return msgspec.msgpack.encode({"reached": state.reached})
+
+
 def restore(kept: bytes) -> StreamState | None:
     """A kept state; None for bytes of another version."""
     try:

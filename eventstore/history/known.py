@@ -1,0 +1,128 @@
+"""What catalogs have seen of streams: how far, and the digests of their first and last bytes up to there.
+
+    seen = known_prefixes([run.path, …])     # {run.path: Prefix(…)}, empty where there is no catalog
+    seen[run.path].broken(run.path)          # None, or in words how the stream differs from what was seen
+
+DuckDB is loaded only where there is a catalog of one of the folders above the runs, and then in a process of its own:
+the caller may go on to fork.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+import xxhash
+from msgspec import Struct
+
+from ..scan import STREAM_NAME
+from .stream import probes
+from .tables import SCHEMA_VERSION
+from .values import key_text
+
+
+class Prefix(Struct, frozen=True):
+    """The first `bytes` of a stream, as a catalog saw them: XXH3 of the first and the last few thousand of them."""
+
+    bytes: int
+    head: str
+    tail: str
+
+    def broken(self, run_dir: Path) -> str | None:
+        """How a stream that was only appended to since differs from what was seen; None where it doesn't."""
+        path = run_dir / STREAM_NAME
+        try:
+            size = path.stat().st_size
+        except OSError:
+            return None  # that it is missing is told elsewhere
+        if size < self.bytes:
+            return f"{size} bytes are there, and the catalog saw {self.bytes}"
+        head, tail = probes(path, self.bytes)
+        if not head:
+            return None
+        where = "at its beginning" if head != self.head else f"before byte {self.bytes}" if tail != self.tail else None
+        return None if where is None else f"the stream is not what the catalog saw {where}"
+
+
+class _Reached(Struct):
+    offset: int
+    head: str
+    tail: str
+
+
+class _Kept(Struct):
+    reached: _Reached
+
+
+_decoder = msgspec.msgpack.Decoder(_Kept)
+
+
+def known_prefixes(run_dirs: Iterable[Path]) -> dict[Path, Prefix]:
+    """What the user's catalogs know of these runs' streams; of several catalogs the one of the nearest folder."""
+    wanted = _catalogs_of(run_dirs)
+    if not wanted:
+        return {}
+    if "duckdb" in sys.modules:
+        return _as_prefixes(_read_all(wanted))
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return _as_prefixes(pool.apply(_read_all, (wanted,)))
+
+
+def cache_folder() -> Path:
+    """Where the user's catalogs are kept; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compass-es"
+
+
+def _as_prefixes(found: dict[str, tuple[int, str, str]]) -> dict[Path, Prefix]:
+    return {Path(path): Prefix(*values) for path, values in found.items()}
+
+
+def _catalogs_of(run_dirs: Iterable[Path]) -> dict[str, dict[str, list[str]]]:
+    """Catalog files, farthest folder first: the keys that they may have, with the paths that these stand for."""
+    try:
+        names = os.listdir(cache_folder())
+    except OSError:
+        return {}
+    files: dict[str, str] = {}
+    for name in sorted(names):
+        digest, _, version = name.partition("-")
+        if version.startswith(f"s{SCHEMA_VERSION}-d") and version.endswith(".duckdb"):
+            files[digest] = str(cache_folder() / name)
+    wanted: dict[tuple[int, str], dict[str, list[str]]] = {}
+    for path in run_dirs if files else ():
+        real = Path(os.path.realpath(path))
+        for folder in (real, *real.parents):
+            file = files.get(xxhash.xxh3_64_hexdigest(os.fsencode(folder)))
+            if file is not None:
+                key = real.name if folder == real else real.relative_to(folder).as_posix()
+                keys = wanted.setdefault((len(folder.parts), file), {})
+                keys.setdefault(key_text(key), []).append(os.fspath(path))
+    return {file: keys for (_, file), keys in sorted(wanted.items())}
+
+
+def _read_all(wanted: Mapping[str, Mapping[str, list[str]]]) -> dict[str, tuple[int, str, str]]:
+    found: dict[str, tuple[int, str, str]] = {}
+    for file, keys in wanted.items():
+        for key, state in _read(file, list(keys)):
+            try:
+                reached = _decoder.decode(state).reached
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            if reached.offset:
+                found.update(dict.fromkeys(keys[key], (reached.offset, reached.head, reached.tail)))
+    return found
+
+
+def _read(file: str, keys: list[str]) -> list[tuple[str, bytes]]:
+    """Key and state of runs; nothing where the catalog can't be read now: it is a help, not a record."""
+    import duckdb
+
+    try:
+        with duckdb.connect(file, read_only=True) as connection:
+            sql = "SELECT run_key, state FROM sources WHERE state IS NOT NULL AND run_key IN (SELECT unnest(?))"
+            rows: list[tuple[str, bytes]] = connection.execute(sql, [keys]).fetchall()
+            return rows
+    except duckdb.Error:
+        return []
