@@ -65,6 +65,18 @@ class Chain:
         self.breaks: dict[int, Break] = {}
         self.displaced: set[int] = set()
 
+    @classmethod
+    def resume(cls, last: Link | None, start: Link | None, unsealed: int) -> "Chain":
+        """The chain after a part without damage, from what its `last`, `start` and `unsealed` were at the end."""
+        chain = cls(last)
+        chain._start, chain.unsealed = start, unsealed
+        return chain
+
+    @property
+    def start(self) -> Link | None:
+        """The end of the unsealed lines that the first session vouches for, None where there are none."""
+        return self._start
+
     def note_damage(self) -> None:
         """A damaged line stood here: it may be the one that a later number misses."""
         self._damaged += 1

@@ -99,6 +99,22 @@ class Scan:
         self._event_names = set(KNOWN_EVENTS)
         self._whole_stream = start == 0 and end is None
 
+    @classmethod
+    def resume(cls, path: Path, *, offset: int, lines: int, records: int, run_id: str | None, chain: Chain) -> "Scan":
+        """Go on where an earlier pass ended that found no damage, all findings kept; the tail and the mark count.
+
+        Raises InputError as `scan` does.
+        """
+        mark = read_witness(path.parent).mark  # before the stream's size is taken, as a whole scan does
+        scan = cls(path, max_findings=None, start=offset, run_id=run_id, chain=chain)
+        scan.records, scan.lines.read, scan.mark, scan._whole_stream = records, lines, mark, True
+        return scan
+
+    @property
+    def status(self) -> os.stat_result:
+        """What `stat` says of the open file."""
+        return os.fstat(self._fd)
+
     # -- what a caller iterates over
 
     def __iter__(self) -> Iterator[Recorded]:

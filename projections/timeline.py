@@ -175,14 +175,17 @@ def _opened(state: State, fact: Fact) -> Open:
 
 
 def _phase_changed(state: State, fact: Fact, seq: int) -> None:
-    task, attempt, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
+    """By far the most frequent event."""
+    task, opened = _task(state, fact, seq), _opened(state, fact)
     name = fact.phase or "running"
     row = opened.phase
     if row is not None and row.phase == name:
         row.updates += 1
     else:
-        _end_phase(state, opened, fact, seq)
+        if row is not None:
+            _end_phase(state, opened, fact, seq)
         row = opened.phase = PhaseRow(seq, fact.task_id, fact.attempt, fact.category, name, fact.timestamp, 1)
+        attempt = _attempt(state, fact)
         if task is not None:
             task.last_phase = name
         if attempt is not None:
@@ -190,11 +193,10 @@ def _phase_changed(state: State, fact: Fact, seq: int) -> None:
             attempt.phases += 1
     if fact.status is not None:
         row.status = fact.status
-    if len(fact.payload) > 2:  # more than {}
-        payload = bytes(fact.payload)
-        if b'"error"' in payload or b"\\u" in payload:
-            error = _payload(fact).get("error")
-            row.error = safe_text(error) if error else row.error
+    payload = bytes(fact.payload)
+    if payload != b"{}" and (b'"error"' in payload or b"\\u" in payload):
+        error = _payload(fact).get("error")
+        row.error = safe_text(error) if error else row.error
 
 
 def _end_phase(state: State, opened: Open, fact: Fact, seq: int) -> None:

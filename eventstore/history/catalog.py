@@ -153,14 +153,17 @@ class Catalog:
             leftover.unlink(missing_ok=True)
         if have:
             shutil.copyfile(self.file, part)
-        # Nothing of a build that is cut off is ever used, so it needs no write-ahead log.
+        # Nothing of a build that is cut off is ever used, so it needs no write-ahead log; and no checkpoint but at its
+        # end: one on the way writes rows that don't fill a group yet, and again when they do.
         self.connection.execute(f"ATTACH {quoted(part)} AS store (RECOVERY_MODE no_wal_writes)")
+        self.connection.execute("SET checkpoint_threshold='1TB'")
         try:
             if not have:
                 self._create()
             ingest.apply(self.connection, changes, done, progress, workers)
             self.connection.execute("CHECKPOINT store")
         finally:
+            self.connection.execute("RESET checkpoint_threshold")
             self.detach()
         _wal(self.file).unlink(missing_ok=True)
         os.replace(part, self.file)

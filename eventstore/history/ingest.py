@@ -21,7 +21,7 @@ from .spool import RefusedByDuckDB, Spool, load_folder, loading, make_folder, re
 from .stream import keep, keep_reached, restore, unchanged_so_far
 from .tables import ALL_TABLES, PlacedRun
 
-CHUNK_BYTES = 48 * 1024 * 1024
+CHUNK_BYTES = 64 * 1024 * 1024
 """Stream bytes that one task of a worker reads."""
 WORKER_BYTES = 128 * 1024 * 1024
 """Below this many bytes to read, starting workers costs more than it gives."""

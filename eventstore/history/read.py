@@ -101,6 +101,7 @@ def _run_row(run: PlacedRun, state: StreamState, stored: Json, damage: list[Dama
     ended = state.run_info.ended
     row = RunRow(
         path=key_text(str(run.path)),
+        run_key=run.key,
         run_id=text(folded["run_id"] if events else info.get("run_id")),
         status=text(folded["status"] if events else info.get("status")),
         finished="status" in info,

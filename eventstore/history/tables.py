@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from projections.timeline_rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow, WholeNumber
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Part of the catalog's file name: a catalog of another version is simply not this one."""
 
 
@@ -21,6 +21,7 @@ class RunRow(Struct, gc=False, kw_only=True):
     """One run directory. Counters are those of the folded progress.json; `seconds` runs to its end or last event."""
 
     path: str
+    run_key: str = ""
     run_id: str | None = None
     benchmark: str | None = None
     harness: str | None = None
@@ -93,7 +94,6 @@ class EventRow(Struct, gc=False, forbid_unknown_fields=True):
     request_index: WholeNumber | None = None
     log: Raw | UnsetType = UNSET
     run_no: int = field(default=0, name="~run_no")
-    run_key: str = field(default="", name="~run_key")
     seq: int = field(default=0, name="~seq")
     line: int = field(default=0, name="~line")
     offset: int = field(default=0, name="~offset")
@@ -267,12 +267,13 @@ _SQL_TYPES: list[tuple[Any, str]] = [
 ]
 
 
-KEY_COLUMNS = {"run_no": "INTEGER", "run_key": "VARCHAR"}
-"""First in every table. `run_no` is the catalog's own number of a run: unlike text it lets DuckDB pass over blocks."""
+KEY_COLUMNS = {"run_no": "INTEGER"}
+"""First in every table: the catalog's own number of a run. Unlike a key it lets DuckDB pass over blocks, and is small;
+the views get the key from `runs`."""
 
 
 def columns_of(table: str) -> dict[str, str]:
-    """Column name → DuckDB type of a table, those of the run first."""
+    """Column name → DuckDB type of a table, that of the run first."""
     if table == "events":
         return KEY_COLUMNS | _EVENT_COLUMNS
     hints = get_type_hints(TABLES[table], include_extras=True)

@@ -24,14 +24,14 @@ SELECT
     run_key, seq, line, "offset", run_id, event, "timestamp", task_id, category, attempt, phase, status, payload,
     orchestration_id, request_key, request_name, request_index,
     coalesce(payload_text, CAST(payload AS VARCHAR)) AS payload_text, extra
-FROM store.main.events;
+FROM store.main.events JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each task that a stream speaks of.
 CREATE VIEW tasks AS
 SELECT
     run_key, task_id, category, status, severity, position, started_at, finished_at, seconds, attempts,
     attempts_finished, retries, starts, finishes, partials_saved, last_phase, last_event_at, last_seq
-FROM store.main.tasks;
+FROM store.main.tasks JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each evaluation attempt of a task.
 CREATE VIEW attempts AS
@@ -39,7 +39,8 @@ SELECT
     run_key, task_id, attempt, category, status, started_at, finished_at, seconds, starts, retries, phases, last_phase,
     coalesce(ended_by, CASE WHEN finished THEN 'nothing' WHEN lives.life IN ('live', 'stalled') THEN 'running'
         ELSE 'died' END) AS ended_by
-FROM store.main.attempts LEFT JOIN (SELECT run_key, finished FROM store.main.runs) USING (run_key) LEFT JOIN lives USING (run_key);
+FROM store.main.attempts JOIN (SELECT run_no, run_key, finished FROM store.main.runs) USING (run_no)
+    LEFT JOIN lives USING (run_key);
 
 -- One row for each stay in a phase. ended_by is the event that ended it; died: the run ended in it without a word.
 CREATE VIEW phases AS
@@ -48,14 +49,15 @@ SELECT
     coalesce(ended_by, CASE WHEN finished THEN 'nothing' WHEN lives.life IN ('live', 'stalled') THEN 'running'
         ELSE 'died' END) AS ended_by,
     ended_seq, updates, status, error
-FROM store.main.phases LEFT JOIN (SELECT run_key, finished FROM store.main.runs) USING (run_key) LEFT JOIN lives USING (run_key);
+FROM store.main.phases JOIN (SELECT run_no, run_key, finished FROM store.main.runs) USING (run_no)
+    LEFT JOIN lives USING (run_key);
 
 -- One row for each runtime retry.
 CREATE VIEW retries AS
 SELECT
     run_key, seq, task_id, attempt, category, retried_at, retry, max_retries, stage, scope, matched_pattern,
     retry_delay_seconds, phase, discarded_seconds, retry_detail
-FROM store.main.retries;
+FROM store.main.retries JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each resolved execution plan.
 CREATE VIEW plans AS
@@ -63,38 +65,38 @@ SELECT
     run_key, task_id, attempt, category, source, seq, resolved_at, environment, evaluation_environment,
     evaluation_environment_mode, network_policy, run_network_policy, verifier_network_policy, applied_recipes,
     run_timeout_seconds, evaluation_timeout_seconds, plan
-FROM store.main.plans;
+FROM store.main.plans JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each result.json, without its trajectory.
 CREATE VIEW results AS
 SELECT
     run_key, task_id, attempt, category, state, status, severity, issues, retries, final_answer, ground_truth, metrics,
     meta, analysis_result, result_bytes, file
-FROM store.main.results;
+FROM store.main.results JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each issue of a result.
 CREATE VIEW issues AS
-SELECT run_key, task_id, attempt, category, number, severity, phase, code, message FROM store.main.issues;
+SELECT run_key, task_id, attempt, category, number, severity, phase, code, message FROM store.main.issues JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each number: of an attempt's result, of the run, of a category of the run.
 CREATE VIEW metrics AS
 SELECT
     run_key, scope, task_id, attempt, category, metric, reducer, k, role, TRY_CAST(value AS DOUBLE) AS value,
     total, evaluated, errors, raw
-FROM store.main.metrics;
+FROM store.main.metrics JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each leaf of the request, name being its path.
 CREATE VIEW params AS
-SELECT run_key, name, value, source, raw FROM store.main.params;
+SELECT run_key, name, value, source, raw FROM store.main.params JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each message of run.log.
 CREATE VIEW logs AS
-SELECT run_key, line, "time", logged_at, level, logger, task_id, message FROM store.main.logs;
+SELECT run_key, line, "time", logged_at, level, logger, task_id, message FROM store.main.logs JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each file below an attempt's artifacts or retries.
 CREATE VIEW artifacts AS
-SELECT run_key, task_id, attempt, kind, file, bytes, modified_at FROM store.main.artifacts;
+SELECT run_key, task_id, attempt, kind, file, bytes, modified_at FROM store.main.artifacts JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each thing that is damaged, with its place.
 CREATE VIEW damage AS
-SELECT run_key, file, line, "offset", length, code, severity, message, seq FROM store.main.damage;
+SELECT run_key, file, line, "offset", length, code, severity, message, seq FROM store.main.damage JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
