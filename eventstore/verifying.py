@@ -21,6 +21,7 @@ from msgspec import Struct, structs
 
 from projections import lifecycle, progress, snapshots
 from projections.duplicates import DuplicateKeys
+from projections.endings import Endings
 from projections.fold import Base
 from projections.noting import MAX_FINDINGS_PER_CODE, Notes
 from projections.rules import RULES
@@ -279,14 +280,17 @@ class _Checked:
             return True
         self.files.add(STREAM_NAME)
         self.bytes += stream.bytes
-        keys = DuplicateKeys(self.notes)
+        keys, endings = DuplicateKeys(self.notes), Endings()
         secrets = StreamSecrets(self.notes) if self.secrets != "none" else None
         for block in stream.blocks():
             lifecycle.apply_block(self.watched, block)
             snapshots.apply_block(self.replayed, block)
-            keys.apply_block(block, sealed=stream.sealed)
+            empty = endings.apply_block(block)
+            filled = [index for index, nothing in enumerate(empty) if not nothing]
+            if not stream.sealed:  # a sealed line proves that it is as it was written
+                keys.apply_block(block, endings, empty, filled)
             if secrets is not None:
-                secrets.apply_block(block)
+                secrets.apply_block(block, filled)
         self._take_verdicts(stream)
         self.stream_bytes, self.stream_lines = stream.bytes, stream.lines.read
         return True

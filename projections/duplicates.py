@@ -4,14 +4,17 @@ Cheap on lines as AgentCompass writes them: eight names stand before the payload
 every line of a stream. Only a line that looks otherwise is parsed. A sealed line proves that it is as written.
 """
 
+from itertools import compress, repeat
+
 from eventstore import codec
 from eventstore.records import Block
 
+from .endings import Endings
 from .noting import Notes, Place
 
 _NAME, _PAYLOAD = b'":', b'"payload"'
 _MEMBERS_BEFORE_PAYLOAD = 8
-_TAIL_STARTS = (b', "orchestration_id"', b',"orchestration_id"')
+_USUAL = frozenset({_MEMBERS_BEFORE_PAYLOAD})
 
 
 class DuplicateKeys:
@@ -19,30 +22,21 @@ class DuplicateKeys:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._tail = self._empty = b""
-        self._end = 0
 
-    def apply_block(self, block: Block, *, sealed: bool = False) -> None:
-        """Check a batch of records."""
-        if sealed:
-            return
-        if not self._tail:
-            self._learn(block.lines[0])
-        tail, empty, end = self._tail, self._empty, self._end
-        for index, line in enumerate(block.lines):
-            if line.endswith(empty):
-                if line.count(_NAME, 0, end) == _MEMBERS_BEFORE_PAYLOAD:
-                    continue
-            elif line.count(_NAME, 0, line.find(_PAYLOAD)) == _MEMBERS_BEFORE_PAYLOAD and line.endswith(tail):
-                continue
-            self._look(block, index)
-
-    def _learn(self, line: bytes) -> None:
-        """What follows the payload, and an empty payload with it; nothing matches where the first line hasn't it."""
-        starts = [start for name in _TAIL_STARTS if (start := line.rfind(name)) > 0]
-        self._tail = line[min(starts) :] if starts and not codec.duplicate_keys(line) else b"\0"
-        self._empty = (b'"payload": {}' if b'"payload": ' in line else b'"payload":{}') + self._tail
-        self._end = -len(self._empty)
+    def apply_block(self, block: Block, endings: Endings, empty: list[bool], filled: list[int]) -> None:
+        """Check a batch of records: `empty` is what `endings` says of them, `filled` the indexes of the others."""
+        lines, tail = block.lines, endings.tail
+        end = -len(endings.empty)
+        counts = map(bytes.count, compress(lines, empty), repeat(_NAME), repeat(0), repeat(end))
+        if not _USUAL.issuperset(counts):
+            for index in compress(range(len(lines)), empty):
+                if lines[index].count(_NAME, 0, end) != _MEMBERS_BEFORE_PAYLOAD:
+                    self._look(block, index)
+        for index in filled:
+            line = lines[index]
+            start = line.find(_PAYLOAD)
+            if line.count(_NAME, 0, start) != _MEMBERS_BEFORE_PAYLOAD or not line.endswith(tail):
+                self._look(block, index)
 
     def _look(self, block: Block, index: int) -> None:
         line = block.lines[index]

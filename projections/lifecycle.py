@@ -13,6 +13,8 @@ attempt is not known to be going on, and that is known by comparing bytes.
 
 import math
 from collections.abc import Callable
+from itertools import islice
+from operator import eq
 from typing import Any
 
 import msgspec
@@ -54,6 +56,10 @@ def apply_block(state: State, block: Block, /) -> State:
         if head.event == "phase_changed":
             task = active.get(head.task_id)
             if task is not None:
+                start = task.usual_start  # most times of a run have as many digits, and searching costs more
+                if line[start : start + task.width] in task.spellings:
+                    task.last = line
+                    continue
                 start = line.find(ATTEMPT, task.position_of_attempt)
                 if line[start : start + task.width] in task.spellings:
                     task.last = line
@@ -262,12 +268,12 @@ def _check_clock(state: State, block: Block) -> None:
 
 
 def _check_repeats(state: State, block: Block) -> None:
-    """Lines that stand twice in a row; only where times do can they."""
-    lines, heads = block.lines, block.heads
+    """Lines that stand twice in a row."""
+    lines = block.lines
     if state.last_line == lines[0]:
         _note_repeat(state, block, 0)
     state.last_line = lines[-1]
-    if len({head.timestamp for head in heads}) < len(heads):
+    if True in map(eq, lines, islice(lines, 1, None)):
         for index in range(1, len(lines)):
             if lines[index] == lines[index - 1]:
                 _note_repeat(state, block, index)

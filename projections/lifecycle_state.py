@@ -34,12 +34,14 @@ class Attempt(Struct, gc=False):
 class Task(Struct, gc=False):
     """One task. `spellings` are the bytes from attempt to phase of attempts that are known to be going on.
 
-    They are `width` bytes long and stand at or behind `position_of_attempt`: times differ by a few digits only.
+    They are `width` bytes long and stand at or behind `position_of_attempt`: times differ by a few digits only. In the
+    line that was looked at last they stood at `usual_start`.
     """
 
     spellings: dict[bytes, Any] = field(default_factory=dict)
     width: int = 0
     position_of_attempt: int = 0
+    usual_start: int = 0
     last: bytes = b""
     category: Any = None
     position: tuple[Any, Any] = (None, None)
@@ -50,7 +52,8 @@ class Task(Struct, gc=False):
 
     def forget(self, number: Any) -> None:
         """An attempt is over: its lines need a look again."""
-        self.spellings = {spelling: known for spelling, known in self.spellings.items() if known != number}
+        for spelling in [spelling for spelling, known in self.spellings.items() if known == number]:
+            del self.spellings[spelling]
 
     def learn(self, line: bytes, number: Any) -> None:
         """This line's attempt is going on: others that spell it so need no second look."""
@@ -58,9 +61,20 @@ class Task(Struct, gc=False):
         end = line.find(PHASE, start) + len(PHASE)
         end += 2 if line[end : end + 1] == b" " else 1
         spelling = line[start:end]
-        if _SPELLING.fullmatch(spelling):
+        if spelling in _plain_spellings or _is_plain(spelling):
             self.spellings[spelling] = number
             self.width, self.position_of_attempt = len(spelling), max(0, start - _TIMES_DIFFER_BY)
+            self.usual_start = start
+
+
+_plain_spellings: set[bytes] = set()
+
+
+def _is_plain(spelling: bytes) -> bool:
+    plain = _SPELLING.fullmatch(spelling) is not None
+    if plain and len(_plain_spellings) < _MAX_REMEMBERED:
+        _plain_spellings.add(spelling)
+    return plain
 
 
 class State(Struct):

@@ -30,24 +30,46 @@ def check_plans(notes: Notes, recorded: Any, resolved: plans.State, watched: lif
     """
     if recorded is not None and not isinstance(recorded, dict):
         notes.add("plan_shape", f"resolved_execution_plans is {_short(recorded)}, no object", file=FILE)
-    stored = _by_attempt(notes, recorded if isinstance(recorded, dict) else {}, watched.attempts_limit)
-    alike: set[tuple[bytes, int]] = set()
-    for task_id, entry in plans.resolved(resolved).items():
-        for number, plan in entry["attempts"].items():
+    entries: Json = recorded if isinstance(recorded, dict) else {}
+    said = plans.resolved(resolved)
+    same = _same_tasks(entries, said, watched.attempts_limit)
+    stored = _by_attempt(notes, {task: entry for task, entry in entries.items() if task not in same}, watched)
+    for task_id, entry in said.items():
+        for number, plan in entry["attempts"].items() if task_id not in same else ():
             found = stored.pop((task_id, number), None)
             if isinstance(found, Raw):
-                pair = bytes(found), id(plan)  # equal payloads share one object
-                if pair in alike:
-                    continue
                 found = parse_plan(found)
-                if found == plan:
-                    alike.add(pair)
-                    continue
-            _compare(notes, task_id, number, found, plan)
+            if found != plan or found is None:
+                _compare(notes, task_id, number, found, plan)
     for task_id, number in stored:
         if not reuses and watched.events:
             words = f"a plan of attempt {number} without an event, and nothing was reused"
             notes.add("plan_unexplained", words, file=FILE, task_id=task_id, attempt=_number(number))
+
+
+def _same_tasks(entries: Json, said: Json, limit: int | None) -> set[str]:
+    """Tasks whose unparsed plans are what the events say, and whose attempt numbers are sound: nearly all of them."""
+    alike: dict[int, Raw] = {}  # equal payloads share one object, and most stored ones are the same text as well
+    sound: set[str] = set()
+    same = set()
+    for task_id, entry in entries.items():
+        plan_of: Json = said[task_id]["attempts"] if task_id in said else {}
+        if not isinstance(entry, TaskPlans) or entry.attempts.keys() != plan_of.keys():
+            continue
+        for number, text in entry.attempts.items():
+            if number not in sound:
+                value = _number(number)
+                if value is None or (limit is not None and value > limit):
+                    break
+                sound.add(number)
+            plan = plan_of[number]
+            if text != alike.get(id(plan)):
+                if not _is_object(text) or parse_plan(text) != plan:
+                    break
+                alike[id(plan)] = text
+        else:
+            same.add(task_id)
+    return same
 
 
 def parse_plan(plan: Raw) -> Any:
@@ -58,7 +80,8 @@ def parse_plan(plan: Raw) -> Any:
         return None
 
 
-def _by_attempt(notes: Notes, recorded: Json, limit: int | None) -> dict[tuple[str, str], Any]:
+def _by_attempt(notes: Notes, recorded: Json, watched: lifecycle.State) -> dict[tuple[str, str], Any]:
+    limit = watched.attempts_limit
     found: dict[tuple[str, str], Any] = {}
     for task_id, entry in recorded.items():
         attempts = entry.attempts if isinstance(entry, TaskPlans) else None
@@ -69,7 +92,7 @@ def _by_attempt(notes: Notes, recorded: Json, limit: int | None) -> dict[tuple[s
             continue
         for number, plan in attempts.items():
             value = _number(number)
-            if value is None or not (bytes(plan)[:1] == b"{" if isinstance(plan, Raw) else isinstance(plan, dict)):
+            if value is None or not _is_object(plan):
                 words = f"attempt {_short(number)} is no number from 1 with a plan"
                 notes.add("plan_shape", words, file=FILE, task_id=task_id)
             elif limit is not None and value > limit:
@@ -77,6 +100,10 @@ def _by_attempt(notes: Notes, recorded: Json, limit: int | None) -> dict[tuple[s
                 notes.add("attempt_beyond_k", words, file=FILE, task_id=task_id, attempt=value)
             found[task_id, number] = plan
     return found
+
+
+def _is_object(plan: Any) -> bool:
+    return memoryview(plan)[:1].tobytes() == b"{" if isinstance(plan, Raw) else isinstance(plan, dict)
 
 
 def _compare(notes: Notes, task_id: str, number: str, stored: Any, said: Json) -> None:

@@ -65,19 +65,20 @@ class StreamSecrets:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._seen: set[bytes] = set()
-        self._empty = b""
+        self._last: dict[str, bytes] = {}
 
-    def apply_block(self, block: Block) -> None:
-        """Look through a batch of records."""
-        lines = block.lines
-        if not self._empty:
-            self._empty = _empty_ending(lines[0])
-        empty = self._empty
-        for index in [index for index, line in enumerate(lines) if not line.endswith(empty)]:
-            line = lines[index]
-            if block.heads[index].event not in _TEXTUAL:
+    def apply_block(self, block: Block, filled: Iterable[int]) -> None:
+        """Look through a batch of records; `filled` are the indexes of those that may have a payload."""
+        lines, heads = block.lines, block.heads
+        for index in filled:
+            event = heads[index].event
+            if event not in _TEXTUAL:
                 continue
+            line = lines[index]
             payload = line[line.find(b'"payload"') : line.rfind(_TAIL)]
+            if payload == self._last.get(event):
+                continue
+            self._last[event] = payload
             key = payload.translate(None, _DIGITS)
             if key not in self._seen:
                 if len(key) < 4096 and len(self._seen) < _MAX_SEEN:
@@ -88,13 +89,6 @@ class StreamSecrets:
         for kind in dict.fromkeys(match.kind for match in find_secrets(payload.decode("utf-8", "replace"))):
             place, task_id = Place(block, index), block.heads[index].task_id
             self._notes.add("secret", f"what looks like a credential ({kind})", place, task_id=task_id)
-
-
-def _empty_ending(line: bytes) -> bytes:
-    """How a line with an empty payload ends, learned from the first line; bytes that no line has where it differs."""
-    start = line.rfind(_TAIL)
-    spaced = b'"payload": ' in line
-    return (b'"payload": {}, ' if spaced else b'"payload":{},') + line[start:] if start > 0 else b"\0"
 
 
 def note_secrets(notes: Notes, text: str, *, file: str, offset: int = 0, line: int = 1) -> None:
