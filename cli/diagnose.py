@@ -9,6 +9,7 @@ import click
 from eventstore.diagnosing import diagnose_run
 
 from . import output
+from .paging import no_pager_option, paged
 from .runs import moment_text
 
 SHOWN_IN_FLIGHT = 10
@@ -21,8 +22,9 @@ FINE = ("completed", "running")
 @click.option("--history", type=click.Path(path_type=Path), multiple=True, metavar="PATH",
               help="Runs that tell how long phases usually take, for a run without siblings of its own.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="For an issue tracker.")
+@no_pager_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(run: Path, history: tuple[Path, ...], form: str, as_json: bool) -> int:
+def command(run: Path, history: tuple[Path, ...], form: str, no_pager: bool, as_json: bool) -> int:
     """Tell why RUN failed or died: the first cause and its echoes with their evidence, what was in flight, what to do.
 
     Exit code 1 when something is wrong, 0 when nothing is. Conclusions are marked certain (a record says so) or
@@ -35,7 +37,8 @@ def command(run: Path, history: tuple[Path, ...], form: str, as_json: bool) -> i
         for line in _markdown(report):
             click.echo(line)
     else:
-        _print_text(report)
+        with paged(no_pager):
+            _print_text(report)
     return output.FOUND if report["causes"] or report["outcome"] not in FINE else output.OK
 
 

@@ -9,14 +9,16 @@ import click
 from eventstore.boards import run_rows
 
 from . import output
+from .paging import no_pager_option, paged
 
 COLUMNS = ("run", "status", "life", "tasks", "failed", "errors", "retries", "duration", "last event", "error")
 
 
 @click.command(name="runs")
 @click.argument("path", type=click.Path(path_type=Path))
+@no_pager_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(path: Path, as_json: bool) -> int:
+def command(path: Path, no_pager: bool, as_json: bool) -> int:
     """List the runs at or below PATH: status, life, tasks, retries, duration, last event, error."""
     rows = list(run_rows(path, _tell_problem))
     for row in rows:
@@ -25,7 +27,8 @@ def command(path: Path, as_json: bool) -> int:
     if as_json:
         output.print_json({"runs": rows})
     elif rows:
-        output.print_table(COLUMNS, map(_cells, rows), right=("tasks", "failed", "errors", "retries", "duration"))
+        with paged(no_pager):
+            output.print_table(COLUMNS, map(_cells, rows), right=("tasks", "failed", "errors", "retries", "duration"))
     else:
         output.say(f"{output.clean(path)}: no run directory at or below it")
     return output.OK

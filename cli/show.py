@@ -10,6 +10,7 @@ from eventstore.rundir import open_run
 
 from . import output
 from .moment import moment_options, parse_moment
+from .paging import no_pager_option, paged
 from .runs import moment_text
 
 SHOWN_IN_FLIGHT = 20
@@ -18,14 +19,16 @@ SHOWN_IN_FLIGHT = 20
 @click.command(name="show")
 @click.argument("run", type=click.Path(path_type=Path))
 @moment_options
+@no_pager_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(run: Path, at_event: int | None, at_time: str | None, as_json: bool) -> int:
+def command(run: Path, at_event: int | None, at_time: str | None, no_pager: bool, as_json: bool) -> int:
     """Show the state of RUN: status and life, counts, time by phase, slowest tasks, and what is in flight."""
     page = run_page(open_run(run), parse_moment(at_event, at_time))
     if as_json:
         output.print_json(page)
     else:
-        _print_page(page)
+        with paged(no_pager):
+            _print_page(page)
     return output.OK
 
 

@@ -107,9 +107,33 @@ def test_a_small_terminal_and_wide_characters_do_no_harm(run_dir: Copy) -> None:
     """20 columns, ids in wide and right-to-left scripts: it draws and ends."""
     run = run_dir("r_kill_mid")
     write_events(run, [e | {"task_id": e["task_id"] and "任務مهمة🧪" + e["task_id"]} for e in events_of(run)])
-    for arguments in (["watch", str(run)], ["diagnose", str(run)], ["task", str(run), "🧪arith-009"]):
+    for arguments in (["watch", str(run)], ["diagnose", str(run), "--no-pager"], ["task", str(run), "🧪arith-009"]):
         text = in_terminal(arguments, 20).decode("utf-8", "replace").replace("\r\n", "")
         assert "任務" in text or arguments[0] == "watch"
+
+
+PAGER = "sed s/^/|/"
+"""A pager whose work can be seen, and that waits for nobody."""
+
+
+@pytest.mark.parametrize("call", ["show", "runs", "diagnose"])
+def test_long_output_goes_through_the_pager_of_a_terminal(call: str, run_dir: Copy, runs_root: Path) -> None:
+    """Every line of it, and none with --no-pager, in a terminal that is tall enough, or as JSON."""
+    path = str(runs_root) if call == "runs" else str(run_dir("r_kill_mid"))
+    shown = in_terminal([call, path], 80, PAGER=PAGER, LINES="5").decode()
+    lines = [line for line in COLOUR.sub(b"", shown.encode()).decode().splitlines() if line]
+    assert len(lines) > 5 and all(line.startswith("|") for line in lines)
+    for arguments, height in ((["--no-pager"], "5"), ([], "500"), (["--json"], "5")):
+        plain = in_terminal([call, path, *arguments], 80, PAGER=PAGER, LINES=height).decode()
+        assert plain and not plain.startswith("|") and "\n|" not in plain
+
+
+def test_output_without_a_terminal_knows_no_pager(run_dir: Copy) -> None:
+    """Piped, it is as it ever was."""
+    program = [sys.executable, "-c", "from cli.main import main; main()", "show", str(run_dir("r_kill_mid"))]
+    env = os.environ | {"PAGER": PAGER, "LINES": "5"}
+    done = subprocess.run(program, capture_output=True, text=True, env=env, cwd=Path(__file__).parent.parent)
+    assert done.returncode == 0 and done.stdout.startswith("r_kill_mid") and "\n|" not in done.stdout
 
 
 def test_a_reader_that_goes_away_is_no_error(run_dir: Copy) -> None:
