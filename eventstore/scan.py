@@ -171,6 +171,8 @@ class Scan:
         self.lines.kept += part.records
         if part.last is not None:
             self.chain.advance(part.last)
+        else:
+            self.chain.unsealed += part.records
         self._position = part.end
 
     def close(self) -> None:
@@ -214,6 +216,8 @@ class Scan:
         if heads is None:
             return self._read_slowly(lines, offset)
         block = Block(heads, lines, self.records, offset, first_line)
+        if self.chain.last is None:
+            self.chain.unsealed += len(lines)
         self.lines.read += len(lines)
         self.lines.kept += len(lines)
         return block

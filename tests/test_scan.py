@@ -6,10 +6,12 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+import xxhash
 from recorded import RUNS
 from streams import plain_line, sealed_lines, sealed_stream
 
 from eventstore import codec, reading
+from eventstore.chain import Chain
 from eventstore.errors import InputError
 from eventstore.records import VERDICTS
 from eventstore.scan import Scan, scan
@@ -258,8 +260,6 @@ def test_foreign_writer_between_sealed_lines(tmp_path: Path) -> None:
 
 def test_adopted_prefix_is_checked(tmp_path: Path) -> None:
     """A session that found AgentCompass's lines vouches for their bytes; changed afterwards, the chain breaks."""
-    import xxhash
-
     prefix = b"".join(LINES)
     adopted = b'"writer":{"id":"w"},"adopted":{"bytes":%d,"lines":5,"xxh3":"%b"},' % (
         len(prefix),
@@ -272,6 +272,35 @@ def test_adopted_prefix_is_checked(tmp_path: Path) -> None:
     assert len(tasks) == 7 and not stream.verdicts
     changed = prefix.replace(b'"t2"', b'"t9"')
     assert verdicts(read(tmp_path, changed + b"".join(lines))[1]) == {"chain_break": 1}
+
+
+def adopting_stream() -> list[bytes]:
+    """Five unsealed lines, and a session of two that vouches for them."""
+    prefix = b"".join(LINES)
+    digest = xxhash.xxh3_64_hexdigest(prefix)
+    session = b'"writer":{"id":"w"},"adopted":{"bytes":%d,"lines":5,"xxh3":"%b"},' % (len(prefix), digest.encode())
+    return LINES + sealed_lines([plain_line(n) for n in (5, 6)], seq=5, prev=digest, session=session)
+
+
+@pytest.mark.parametrize("lines", [LINES, sealed_stream(6), adopting_stream()], ids=["plain", "sealed", "adopted"])
+@pytest.mark.parametrize("tail", [b"", b'{"run_id":"r', b"garbage\n"], ids=["whole", "torn", "damaged"])
+def test_a_pass_gone_on_with_ends_as_one_from_the_front(tmp_path: Path, lines: list[bytes], tail: bytes) -> None:
+    """Records, line numbers, findings, tail and chain: nothing tells that a part had been read before."""
+    path = tmp_path / "progress.jsonl"
+    for cut in range(1, len(lines) + 1):
+        path.write_bytes(b"".join(lines[:cut]))
+        before = scan(path)
+        count = len(list(before))
+        path.write_bytes(b"".join(lines) + tail)
+        chain = Chain.resume(before.chain.last, before.chain.start, before.chain.unsealed)
+        after = Scan.resume(
+            path, offset=before.bytes, lines=before.lines.read, records=count, run_id=before.run_id, chain=chain
+        )
+        whole = scan(path)
+        records = list(whole)
+        assert list(after) == records[count:]
+        assert (after.findings, after.tail, after.lines.read) == (whole.findings, whole.tail, whole.lines.read)
+        assert (after.chain.last, after.chain.unsealed) == (whole.chain.last, whole.chain.unsealed)
 
 
 def test_adopting_nothing_of_what_is_there_breaks_the_chain(tmp_path: Path) -> None:
