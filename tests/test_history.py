@@ -192,6 +192,29 @@ def test_odd_payloads_arrive_as_they_stand_in_the_line(odd_run: Path) -> None:
     assert len(rows(odd_run, "SELECT payload->>'error' FROM events")) == len(list(scan(odd_run)))
 
 
+@pytest.mark.parametrize("beside", ["", '"category":[1],'], ids=["read by DuckDB", "read by us"])
+@pytest.mark.parametrize(
+    "written, kept",
+    [
+        ('{ "b" : [ 1 , "x" ], "a" : null }', '{"b":[1,"x"],"a":null}'),
+        ('{"n":123456789012345678901234567890,"m":18446744073709551616}', None),
+        ('{"n":1e5,"m":0.12345678901234567891}', '{"n":100000.0,"m":0.12345678901234568}'),
+        ('{"n":-0,"m":-0.0}', '{"n":0,"m":-0.0}'),
+        ('{"n":1e309}', None),
+        ('{"a":1,"a":2}', None),
+        ('{"t":"\\u00e9\\/\\u0000"}', '{"t":"é/\\u0000"}'),
+        ("null", "NULL"),
+    ],
+)
+def test_a_payload_keeps_its_value_whichever_way_it_goes(tmp_path: Path, beside: str, written: str, kept: str) -> None:
+    """As docs/sql.md says: integers of any size, repeated members and order are kept, spelling is DuckDB's."""
+    line = odd(written).replace(b"{", b"{" + beside.encode(), 1)
+    (tmp_path / "progress.jsonl").write_bytes(line)
+    got = rows(tmp_path, "SELECT payload::VARCHAR, payload_text FROM events")
+    wanted = None if kept == "NULL" else kept or written
+    assert got == [(wanted, wanted)]
+
+
 def test_unknown_members_and_odd_types_keep_their_value_as_text(odd_run: Path) -> None:
     """What no column is made for is in `extra`; a value of another type is its JSON."""
     found = rows(odd_run, "SELECT category, attempt, extra FROM events WHERE extra IS NOT NULL OR category IS NOT NULL")

@@ -24,7 +24,7 @@ from ..rundir import read_json_file
 from ..snapshots import replace_file
 from . import session
 from .catalog import quoted, with_signatures
-from .tables import ALL_TABLES
+from .tables import VIEWS
 
 MANIFEST_NAME = "manifest.json"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -97,22 +97,22 @@ def _write(connection: Any, folder: Path, partitions: list[_Partition]) -> Expor
     before: dict[str, str] = known if isinstance(known, dict) else {}
     done = Exported(partitions=len(partitions))
     for partition in partitions:
-        files = [folder / view / partition.path / "data.parquet" for view in ALL_TABLES]
+        files = [folder / view / partition.path / "data.parquet" for view in VIEWS]
         if before.get(partition.path) == partition.digest and all(file.exists() for file in files):
             done.unchanged += 1
             continue
         done.written += 1
-        for view, file in zip(ALL_TABLES, files, strict=True):
+        for view, file in zip(VIEWS, files, strict=True):
             done.rows += _write_file(connection, view, partition, file)
     current = {partition.path for partition in partitions}
     for gone in before.keys() - current:
         if _is_ours(gone):
             done.removed += 1
-            for view in ALL_TABLES:
+            for view in VIEWS:
                 (folder / view / gone / "data.parquet").unlink(missing_ok=True)
     manifest = {
         "format": _FORMAT,
-        "views": list(ALL_TABLES),
+        "views": list(VIEWS),
         "partitions": {partition.path: partition.digest for partition in partitions},
     }
     replace_file(folder / MANIFEST_NAME, json.dumps(manifest, indent=2).encode() + b"\n", durable=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import QueryError
 from .limits import LimitError
-from .tables import ALL_TABLES
+from .tables import VIEWS
 
 READING = ("SELECT", "MULTI")
 """Statement types that only read; MULTI is what a PIVOT is taken apart into."""
@@ -163,6 +163,6 @@ def _nearest(connection: Any, words: str) -> str:
         rows = connection.execute("SELECT DISTINCT column_name FROM duckdb_columns() WHERE NOT internal").fetchall()
     except Exception:
         rows = []
-    names = [*ALL_TABLES, *(name for (name,) in rows)]
+    names = [*VIEWS, *(name for (name,) in rows)]
     close = get_close_matches(found[1].lower(), names, 3, 0.5)
     return f" Did you mean {' or '.join(close)}?" if close else ""

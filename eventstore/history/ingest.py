@@ -190,6 +190,7 @@ def _delete(connection: Any, numbers: list[int], *, whole: bool) -> None:
     listed = ", ".join(map(str, numbers))
     kept = {} if whole else {
         "events": None, "retries": None, "phases": "ended_by IS NULL", "plans": "source = 'run_info'",
+        "plan_texts": "plan_no < 0",
     }  # fmt: skip
     for table in (*ALL_TABLES, "sources"):
         condition = kept.get(table, "true")

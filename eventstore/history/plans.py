@@ -15,49 +15,53 @@ from projections.timeline_rows import JsonText, PlanRow
 from .. import codec
 from ..errors import MalformedLineError
 from ..events import Json
-from .tables import PlanTableRow
+from .tables import PlanTableRow, PlanTextRow
 from .values import as_float, as_int, json_text, text
 
 _NULL = Raw(b"null")
 
 
 class PlanReader:
-    """Turns the plans among rows into rows of the table; equal ones are read once. `seen` holds task and attempt."""
+    """Turns the plans among rows into rows of tables; equal ones are read once. `seen` holds task and attempt."""
 
     def __init__(self, seen: Iterable[tuple[str | None, int | None]] = ()) -> None:
         self.seen = set(seen)
-        self._read: dict[str, Json] = {}
+        self._numbers: dict[str, int] = {}
 
     def rows(self, rows: Iterable[Struct]) -> Iterator[Struct]:
         """The same rows, plans replaced."""
+        texts: list[PlanTextRow] = []
         for row in rows:
-            yield self._row(row) if isinstance(row, PlanRow) else row
+            yield self._row(row, texts) if isinstance(row, PlanRow) else row
+        yield from texts
 
-    def _row(self, row: PlanRow) -> PlanTableRow:
+    def _row(self, row: PlanRow, texts: list[PlanTextRow]) -> PlanTableRow:
         self.seen.add((row.task_id, row.attempt))
-        columns = self._read.get(row.plan)
-        if columns is None:
-            columns = _read_columns(row.plan)
-            if len(self._read) < 10_000:
-                self._read[row.plan] = columns
+        number = self._numbers.get(row.plan)
+        if number is None:
+            number = row.seq
+            texts.append(PlanTextRow(plan_no=number, plan=row.plan, **_read_columns(row.plan)))
+            if len(self._numbers) < 10_000:
+                self._numbers[row.plan] = number
         return PlanTableRow(
             task_id=row.task_id, attempt=row.attempt, category=row.category, seq=row.seq,
-            resolved_at=row.resolved_at, plan=row.plan, **columns,
+            resolved_at=row.resolved_at, plan_no=number,
         )  # fmt: skip
 
 
-def stored_plan_rows(run_info: Json, seen: set[tuple[str | None, int | None]]) -> Iterator[PlanTableRow]:
+def stored_plan_rows(run_info: Json, seen: set[tuple[str | None, int | None]]) -> Iterator[Struct]:
     """Plans that only run_info.json has: those of reused tasks."""
     plans = run_info.get("resolved_execution_plans")
+    number = 0
     for task_id, entry in (plans if isinstance(plans, dict) else {}).items():
         attempts = entry.get("attempts") if isinstance(entry, dict) else None
-        for number, plan in (attempts if isinstance(attempts, dict) else {}).items():
-            attempt = as_int(int(number)) if str(number).isdecimal() and len(str(number)) < 19 else None
+        for name, plan in (attempts if isinstance(attempts, dict) else {}).items():
+            attempt = as_int(int(name)) if str(name).isdecimal() and len(str(name)) < 19 else None
             key = (text(task_id), attempt)
             if key not in seen and isinstance(plan, dict):
-                yield PlanTableRow(
-                    task_id=key[0], attempt=attempt, source="run_info", plan=json_text(plan), **plan_columns(plan)
-                )
+                number -= 1
+                yield PlanTableRow(task_id=key[0], attempt=attempt, source="run_info", plan_no=number)
+                yield PlanTextRow(plan_no=number, plan=json_text(plan), **plan_columns(plan))
 
 
 def plan_columns(plan: Json) -> Json:

@@ -3,7 +3,7 @@
 Measured to be the fastest way without Arrow (262,000 rows a second; multi-row VALUES and executemany are 40 to 200
 times as slow). Events go in two ways. Lines that are clean are given to DuckDB as they are, with their place in front.
 Any other is encoded anew with its payload as a string, so that nothing that a stream can hold (NaN, lone surrogates,
-odd types) is refused or changed on the way; a payload that DuckDB's JSON functions can't take is NULL in `payload`, and
+odd types) is refused on the way; a payload that DuckDB's JSON functions can't take is NULL in `payload`, and
 `payload_text` has it. Where DuckDB refuses a line all the same (it has a member twice), its chunk is read again, and
 all of it goes the second way.
 """

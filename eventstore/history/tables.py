@@ -101,7 +101,10 @@ class EventRow(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class PlanTableRow(Struct, gc=False, kw_only=True):
-    """A resolved plan; `source` is `stream`, or `run_info` for one that only the stored file has (a reused task's)."""
+    """A resolved plan; `source` is `stream`, or `run_info` for one that only the stored file has (a reused task's).
+
+    What it holds is in `plan_texts` under `plan_no`: a run has thousands of plans, and few that differ.
+    """
 
     task_id: str | None
     attempt: int | None = None
@@ -109,6 +112,13 @@ class PlanTableRow(Struct, gc=False, kw_only=True):
     source: str = "stream"
     seq: int | None = None
     resolved_at: Moment | None = None
+    plan_no: int = 0
+
+
+class PlanTextRow(Struct, gc=False, kw_only=True):
+    """What equal plans of one run hold. `plan_no` is the `seq` of the first of them, below 0 for stored ones."""
+
+    plan_no: int
     environment: str | None = None
     evaluation_environment: str | None = None
     evaluation_environment_mode: str | None = None
@@ -227,6 +237,7 @@ TABLES: dict[str, type[Struct]] = {
     "phases": PhaseRow,
     "retries": RetryRow,
     "plans": PlanTableRow,
+    "plan_texts": PlanTextRow,
     "results": ResultRow,
     "issues": IssueRow,
     "metrics": MetricRow,
@@ -291,6 +302,8 @@ def _inner(hint: Any) -> Any:
 
 
 ALL_TABLES = (*TABLES, "events")
+VIEWS = tuple(table for table in ALL_TABLES if table != "plan_texts")
+"""Views that anybody may ask; each has most of its columns from the table of its name."""
 
 
 class PlacedRun(Struct, frozen=True):

@@ -65,7 +65,8 @@ SELECT
     run_key, task_id, attempt, category, source, seq, resolved_at, environment, evaluation_environment,
     evaluation_environment_mode, network_policy, run_network_policy, verifier_network_policy, applied_recipes,
     run_timeout_seconds, evaluation_timeout_seconds, plan
-FROM store.main.plans JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+FROM store.main.plans JOIN store.main.plan_texts USING (run_no, plan_no)
+    JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
 
 -- One row for each result.json, without its trajectory.
 CREATE VIEW results AS
