@@ -29,8 +29,9 @@ RUN_KEY_SHOWN = 28
 def command(path: Path, once: bool, interval: float, as_json: bool) -> int:
     """Watch the run at PATH, or all runs below it: progress, phases, slots, idle tasks, recent problems.
 
-    It ends by itself when PATH is a run that is over; Ctrl-C ends it otherwise. Without a terminal it prints a line a
-    run when something changed. Rates and the expected end come from the run's own recent pace.
+    Runs of one orchestration stand together. It ends by itself when PATH is a run that is over; Ctrl-C ends it
+    otherwise. Without a terminal it prints a line a run when something changed. Rates and the expected end come from
+    the run's own recent pace.
     """
     watch = Watch(path, lambda place, words: output.say(f"{output.clean(place)}: {output.clean(words)}"))
     try:
@@ -90,8 +91,7 @@ def _boards(pages: list[dict[str, Any]]) -> Iterator[Any]:
     if len(pages) == 1:
         yield from _board(pages[0])
         return
-    living = [page for page in pages if page["life"] and page["life"].writing]
-    rows = [_cells(page) for page in (*living, *(page for page in pages if page not in living))]
+    rows = list(_rows(pages))
     used = [at for at in range(len(_COLUMNS)) if any(row[at] != "" for row in rows) or at == 0]
     columns = [_COLUMNS[at] for at in used]
     shown = [[row[at] for at in used] for row in rows[:SHOWN_RUNS]]
@@ -100,6 +100,37 @@ def _boards(pages: list[dict[str, Any]]) -> Iterator[Any]:
         yield f"… and {len(rows) - SHOWN_RUNS} more"
 
 
+def _rows(pages: list[dict[str, Any]]) -> Iterator[list[Any]]:
+    """A row a run, those that live first; runs of one orchestration stand together, below a row of their sums."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for page in pages:
+        together = (page["origin"] or {}).get("orchestration_id")
+        named = isinstance(together, str) and together != ""
+        groups.setdefault(("orchestration", together) if named else ("run", page["run_key"]), []).append(page)
+    for (kind, name), members in sorted(groups.items(), key=lambda group: not any(map(_lives, group[1]))):
+        if kind == "run" or len(members) == 1:
+            yield from map(_cells, members)
+            continue
+        yield _sums(name, members)
+        for page in sorted(members, key=lambda page: not _lives(page)):
+            request, key = page["origin"]["request_name"], _tail(page["run_key"], 16)
+            yield [f"  {_tail(str(request), 12)}: {key}" if request else f"  {key}", *_cells(page)[1:]]
+
+
+def _lives(page: dict[str, Any]) -> bool:
+    return page["life"] is not None and page["life"].writing
+
+
+def _sums(orchestration_id: str, members: list[dict[str, Any]]) -> list[Any]:
+    total = {name: sum(page[name] for page in members) for name in _SUMMED}
+    living = sum(map(_lives, members))
+    return [f"orchestration {_tail(orchestration_id, 12)}", f"{len(members)} runs" + f", {living} live" * (living > 0),
+            f"{total['finished_tasks']}/{total['total_tasks']}", total["failed_tasks"] or "",
+            total["error_tasks"] or "", total["retries"] or "", sum(page["slots"]["used"] for page in members), "",
+            moment_text(max((page["updated_at"] or 0.0 for page in members), default=0.0))[11:]]  # fmt: skip
+
+
+_SUMMED = ("finished_tasks", "total_tasks", "failed_tasks", "error_tasks", "retries")
 _COLUMNS = ("run", "is", "tasks", "failed", "errors", "retries", "slots", "left", "last")
 
 
@@ -111,9 +142,9 @@ def _cells(page: dict[str, Any]) -> list[Any]:
             _eta(page["eta"]), moment_text(page["updated_at"])[11:]]  # fmt: skip
 
 
-def _tail(run_key: str) -> str:
-    """The end of a path, where runs differ."""
-    return run_key if len(run_key) <= RUN_KEY_SHOWN else f"…{run_key[1 - RUN_KEY_SHOWN:]}"
+def _tail(name: str, shown: int = RUN_KEY_SHOWN) -> str:
+    """The end of a path or an id, where runs differ."""
+    return name if len(name) <= shown else f"…{name[1 - shown:]}"
 
 
 def _line(page: dict[str, Any]) -> str:

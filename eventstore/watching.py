@@ -10,10 +10,12 @@ from pathlib import Path
 from projections import Base, board, progress, run_info
 from projections.plans import State as NoPlans
 
+from . import codec
 from .boards import info_slots
 from .events import TERMINAL_STATUSES, Json
 from .following import Follower
 from .life import Life, life_of, paths_held_open
+from .records import Block
 from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
 from .scan import STREAM_NAME
 from .stalling import is_still
@@ -39,6 +41,7 @@ class Watched:
     def _begin(self) -> None:
         files = [read_json_file(self.run.path / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME)]
         base = Base(progress=files[0], run_info=files[1])
+        self.origin: Json | None = None
         self.progress, self.info, self.board = progress.initial(base), run_info.initial(base), board.initial(base)
 
     def read(self) -> int:
@@ -49,6 +52,7 @@ class Watched:
             if self.follower.restarts != self._restarts:
                 self._restarts = self.follower.restarts
                 self._begin()
+            self.origin = self.origin or origin_of(block)
             progress.apply_block(self.progress, block)
             run_info.apply_block(self.info, block)
             self.info.plans = NoPlans()
@@ -87,6 +91,7 @@ class Watched:
         return {
             "run_key": self.run.run_key,
             **shown,
+            "origin": self.origin,
             "status": shown["status"] if events else info.get("status") or shown["status"],
             "error": info.get("error"),
             "life": self.life,
@@ -101,6 +106,12 @@ class Watched:
             "verdicts": dict(self.follower.verdicts),
             "problem": self.follower.problem if events or self.run.path.joinpath(STREAM_NAME).exists() else None,
         }
+
+
+def origin_of(block: Block) -> Json:
+    """The place in an orchestration that a run's events name; members that they don't have are None."""
+    event = codec.decode_accepted(block.lines[0], block.heads[0])
+    return {name: getattr(event, name) for name in ("orchestration_id", "request_name", "request_index")}
 
 
 class Watch:

@@ -15,6 +15,7 @@ from failures import Copy, events_of
 from recorded import RUNS
 from streams import plain_line, sealed_stream
 
+from cli.watch import _rows
 from eventstore.following import Follower
 from eventstore.lock import RunLock
 from eventstore.scan import scan
@@ -201,6 +202,27 @@ def test_watch_of_many_runs_is_one_line_each(runs_root: Path, command: Command) 
     assert command("watch", runs_root, "--once", "--json") == 0
     pages = [json.loads(line) for line in command.out.splitlines()]
     assert [page["run_key"] for page in pages] == sorted(RUNS.values())
+
+
+def test_runs_of_one_orchestration_stand_together(run_dir: Copy, tmp_path: Path) -> None:
+    """Below a row with their sums, by request; a run that shares its orchestration with none stands alone."""
+    for name, request in (("r_ok", "first"), ("p_load", "other"), ("r_retry", "second")):
+        events = events_of(run_dir(name))
+        shared = {} if request == "other" else {"orchestration_id": "orch-0123456789", "request_name": request}
+        run = tmp_path / "many" / name
+        run.mkdir(parents=True)
+        lines = [json.dumps(event | shared) for event in events]
+        (run / "progress.jsonl").write_text("\n".join(lines) + "\n")
+    watch = Watch(tmp_path / "many", lambda path, words: None)
+    watch.look()
+    pages = list(watch.pages())
+    watch.close()
+    rows = list(_rows(pages))
+    assert [row[0] for row in rows] == ["p_load", "orchestration …-0123456789", "  first: r_ok", "  second: r_retry"]
+    both = [page for page in pages if page["run_key"] != "p_load"]
+    assert rows[1][1] == "2 runs"
+    assert rows[1][2] == f"{sum(p['finished_tasks'] for p in both)}/{sum(p['total_tasks'] for p in both)}"
+    assert both[0]["origin"] == {"orchestration_id": "orch-0123456789", "request_name": "first", "request_index": 0}
 
 
 def test_watch_ends_when_its_run_is_over(run_dir: Copy, command: Command) -> None:
