@@ -35,8 +35,8 @@ def read(folder: Path, content: bytes) -> tuple[list[bytes], dict[str, int]]:
 
 
 def test_no_corruption_of_a_sealed_stream_goes_unseen(memory: Path) -> None:
-    """False negatives: none. Every whole line is read, the first finding names the first line that is not as it was,
-    and lines add up; what is no finding changed nothing that is read, or took something from the very end."""
+    """False negatives: none, and lines add up; what is no finding changed nothing that is read, or took something from
+    the very end. With a single fault every whole line is read, and the first error is at the first changed line."""
     campaign = c.sealed_campaign(memory, SEED, 1500, lines=4)
     assert not campaign.failures, campaign.failures[0]
     assert campaign.total("tried") > 15_000 and campaign.total("missed") == 0 == campaign.total("wrong")

@@ -157,7 +157,12 @@ def _one_fault(content: bytes, rng: random.Random) -> bytes:
 
 
 class Campaign:
-    """Counts by kind of corruption: tried, seen, harmless (nothing changed in what is read), tail, missed, wrong."""
+    """Counts by kind of corruption: tried; then one of seen, harmless (what is read is the same), tail, missed.
+
+    Of a sealed stream also: used (a record that was not in it is read, and something is reported), passed (a whole
+    line of it is not read), elsewhere (the first error is not at the first changed line). With one fault, the last two
+    are wrong; with several, or two writers, they are counted only: a line may rightly count as another's there.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / STREAM_NAME
@@ -196,16 +201,19 @@ class Campaign:
         invented = [text for text in texts if text not in allowed]
         explained = {"unsealed_line", "chain_break", "gap", "repeated", "glued_line"} & found.verdicts.keys()
         self._expect(not invented or bool(explained), "what is changed is not used in silence", kind, content)
+        counts["used"] += bool(invented)
+        ended = content[: content.rfind(b"\n") + 1]  # what has no newline yet is a tail, whole or not
+        missing = [line for line in allowed if line in ended and line not in texts]
+        counts["passed"] += bool(missing)
+        pairs = enumerate(zip(content, whole, strict=False))
+        first = next((at for at, (a, b) in pairs if a != b), min(len(content), len(whole)))
+        start = content.rfind(b"\n", 0, first) + 1
+        place = errors[0].offset or 0 if errors else start
+        named = start <= place <= start + 1  # a newline put in front of a line makes a blank one
+        counts["elsewhere"] += not named and not witness
         if kind not in ("several", "mixed"):
-            ended = content[: content.rfind(b"\n") + 1]  # what has no newline yet is a tail, whole or not
-            missing = [line for line in allowed if line in ended and line not in texts]
             self._expect(not missing, f"{len(missing)} whole lines are passed over", kind, content)
-        if errors and kind not in ("several", "mixed") and not witness:
-            first = next((at for at, (a, b) in enumerate(zip(content, whole, strict=False)) if a != b), len(content))
-            start = content.rfind(b"\n", 0, first) + 1
-            place = errors[0].offset or 0
-            named = place <= start + 1  # a newline put in front of a line makes a blank one
-            self._expect(named, f"first at {place}, changed at {first}", kind, content)
+            self._expect(named or witness, f"first at {place}, changed at {first}", kind, content)
 
     def _outcome(self, lines: list[bytes], content: bytes, texts: list[bytes], errors: bool, torn: int) -> str:
         if errors:
@@ -230,7 +238,7 @@ class Campaign:
 
     def table(self) -> str:
         """The counts, one row a kind."""
-        columns = ("tried", "seen", "harmless", "tail", "missed", "wrong")
+        columns = ("tried", "seen", "harmless", "tail", "missed", "used", "passed", "elsewhere", "wrong")
         rows: list[tuple[str, ...]] = [("kind", *columns)]
         rows += [(kind, *(str(counts[name]) for name in columns)) for kind, counts in sorted(self.counts.items())]
         rows.append(("all", *(str(self.total(name)) for name in columns)))
