@@ -18,9 +18,6 @@ import xxhash
 from msgspec import Struct
 
 from ..scan import STREAM_NAME
-from .stream import probes
-from .tables import SCHEMA_VERSION
-from .values import key_text
 
 
 class Prefix(Struct, frozen=True):
@@ -32,6 +29,8 @@ class Prefix(Struct, frozen=True):
 
     def broken(self, run_dir: Path) -> str | None:
         """How a stream that was only appended to since differs from what was seen; None where it doesn't."""
+        from .stream import probes
+
         path = run_dir / STREAM_NAME
         try:
             size = path.stat().st_size
@@ -82,13 +81,18 @@ def _as_prefixes(found: dict[str, tuple[int, str, str]]) -> dict[Path, Prefix]:
 def _catalogs_of(run_dirs: Iterable[Path]) -> dict[str, dict[str, list[str]]]:
     """Catalog files, farthest folder first: the keys that they may have, with the paths that these stand for."""
     try:
-        names = os.listdir(cache_folder())
+        names = [name for name in os.listdir(cache_folder()) if name.endswith(".duckdb")]
     except OSError:
         return {}
+    if not names:
+        return {}
+    from .tables import SCHEMA_VERSION
+    from .values import key_text
+
     files: dict[str, str] = {}
     for name in sorted(names):
         digest, _, version = name.partition("-")
-        if version.startswith(f"s{SCHEMA_VERSION}-d") and version.endswith(".duckdb"):
+        if version.startswith(f"s{SCHEMA_VERSION}-d"):
             files[digest] = str(cache_folder() / name)
     wanted: dict[tuple[int, str], dict[str, list[str]]] = {}
     for path in run_dirs if files else ():
