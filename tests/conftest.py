@@ -1,7 +1,9 @@
 """Fixtures for everyone: recorded runs to read, copies of them to change, and AgentCompass's own answers."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,15 @@ def oracle() -> Oracle:
 def command(capfd: pytest.CaptureFixture[str]) -> Command:
     """`command("replay", path, "--json") == 0`: a command line, run in this process."""
     return Command(capfd)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_open() -> Iterator[None]:
+    """A test that abandons a writer, as a crash does, leaves neither its threads nor its log handler to the next."""
+    yield
+    log, routing = sys.modules.get("eventstore.log"), sys.modules.get("eventstore.logrouting")
+    for left in list(log._open_logs) if log else ():
+        with suppress(Exception):  # it may be poisoned, which is what the test was about
+            left.close()
+    for destination in routing._router._open if routing else ():
+        routing.close_route(destination)
