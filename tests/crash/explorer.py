@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from eventstore.filesystem import REAL
@@ -42,12 +43,24 @@ class Exploration:
         self.second_crashes = 0
         self.points = 0
         self.duplicates = 0
+        self.met_twice = 0
         self.wrong: list[str] = []
         self._seen: set[bytes] = set()
 
     @property
     def total(self) -> int:
-        return sum(self.states.values())
+        return len(self._seen)
+
+    def join(self, other: "Exploration") -> None:
+        """Take over what another process found; states that both met count once, as duplicates the other time."""
+        both = len(self._seen & other._seen)
+        self._seen |= other._seen
+        self.states += other.states
+        self.met_twice += both
+        self.duplicates += other.duplicates
+        self.points += other.points
+        self.second_crashes += other.second_crashes
+        self.wrong += other.wrong
 
     def explore(
         self, seed: int, limit: int, *, share: int | None = None, kinds: Collection[str] = tuple(SCENARIOS)
@@ -180,34 +193,57 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=tuple(SCENARIOS), help="only scenarios of this kind")
     parser.add_argument("--keep-going", action="store_true", help="collect what is wrong instead of stopping")
     parser.add_argument("--commands", type=int, default=0, help="every command on so many states, instead")
+    parser.add_argument("--workers", type=int, default=1, help="processes; they take turns with the seeds")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no new seed after so long")
     options = parser.parse_args()
-    base = "/dev/shm" if os.path.isdir("/dev/shm") else None
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=base) as root:
-        found = Exploration(Path(root), stop_at_first=not options.keep_going)
-        if options.commands:
+    if options.commands:
+        with tempfile.TemporaryDirectory(dir=_base()) as root:
+            found = Exploration(Path(root), stop_at_first=not options.keep_going)
             calls = sum(found.call_commands(options.seed + n, 20) for n in range(-(-options.commands // 20)))
-            print(f"{calls} calls of commands on {options.commands} states, {time.monotonic() - started:.0f} s")
-            return 0
-        seed, told = options.seed, 0
-        while found.total < options.states:
-            found.explore(seed, options.states, share=options.share, kinds=options.only or tuple(SCENARIOS))
-            seed += 1
-            if found.total - told >= 10_000:
-                told = found.total
-                print(f"{summary(found, time.monotonic() - started)}, seeds to {seed - 1}", flush=True)
-    print(f"seeds {options.seed} to {seed - 1}: {summary(found, time.monotonic() - started)}")
+        print(f"{calls} calls of commands on {options.commands} states, {time.monotonic() - started:.0f} s")
+        return 0
+    if options.workers == 1:
+        found, seed = explore_seeds(options, 0)
+    else:
+        with ProcessPoolExecutor(options.workers) as pool:
+            parts = list(pool.map(explore_seeds, [options] * options.workers, range(options.workers)))
+        found, seed = parts[0][0], max(last for _, last in parts)
+        for other, _ in parts[1:]:
+            found.join(other)
+    print(f"seeds {options.seed} to {seed}: {summary(found, time.monotonic() - started)}")
     for words in found.wrong[:50]:
         print(words)
     return 1 if found.wrong else 0
 
 
+def explore_seeds(options: argparse.Namespace, worker: int) -> tuple[Exploration, int]:
+    """What one worker finds in its share of the seeds, and the last one it took."""
+    started, told = time.monotonic(), 0
+    limit = -(-options.states // options.workers)
+    seed = options.seed + worker
+    with tempfile.TemporaryDirectory(dir=_base()) as root:
+        found = Exploration(Path(root), stop_at_first=not options.keep_going)
+        while found.total < limit and time.monotonic() - started < options.seconds:
+            found.explore(seed, limit, share=options.share, kinds=options.only or tuple(SCENARIOS))
+            seed += options.workers
+            if found.total - told >= 10_000:
+                told = found.total
+                print(f"{summary(found, time.monotonic() - started)}, seeds to {seed}", flush=True)
+    return found, seed - options.workers
+
+
+def _base() -> str | None:
+    return "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
 def summary(found: Exploration, seconds: float) -> str:
     """The figures in one line."""
     kinds = ", ".join(f"{name} {count}" for name, count in found.states.items())
+    twice = f"{found.met_twice} met by two workers, " if found.met_twice else ""
     return (
         f"{found.total} distinct states ({kinds}) at {found.points} points, {found.second_crashes} second crashes, "
-        f"{found.duplicates} duplicates passed over, {len(found.wrong)} wrong, {seconds:.0f} s"
+        f"{found.duplicates} duplicates passed over, {twice}{len(found.wrong)} wrong, {seconds:.0f} s"
     )
 
 
