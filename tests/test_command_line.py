@@ -86,7 +86,7 @@ def test_ctrl_c_ends_at_once_with_130(tmp_path: Path) -> None:
         lines = b"".join(plain_line(n, payload={"x": "é" * 200}) + b"\n" for n in range(20_000))
         for _ in range(12):
             stream.write(lines)
-    argv = [sys.executable, "-c", "print('go', flush=True)\n" + CODE, "show", str(tmp_path)]
+    argv = [sys.executable, "-c", "import cli.show; print('go', flush=True)\n" + CODE, "show", str(tmp_path)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True)
     assert process.stdout is not None and process.stdout.readline() == "go\n"
     time.sleep(0.4)
