@@ -21,7 +21,6 @@ from .records import Head
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_IN_UTF8 = re.compile("[\ud800-\udfff]")
 _SCALARS = (str, int, float, bool, type(None))
-_EVENT_KEY = re.compile(rb'"event"\s*:\s*"([^"\\]+)"')
 
 _decoder: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _encoder = msgspec.json.Encoder()
@@ -255,12 +254,6 @@ def duplicate_keys(line: bytes) -> list[str]:
     except (ValueError, RecursionError):
         return []
     return found
-
-
-def event_name_of(line: bytes) -> str | None:
-    """A guess at the event's name in a line that can't be read, for people."""
-    found = _EVENT_KEY.search(line)
-    return None if found is None else found[1].decode("utf-8", "replace")
 
 
 def _refuse(value: Any) -> NoReturn:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from . import codec
 from .accounts import Accounts
 from .chain import Chain, Link
-from .errors import InputError, MalformedLineError
+from .errors import MalformedLineError
 from .events import KNOWN_EVENTS, StreamRepaired
 from .lines import REFUSALS, BlockDecoder, adopted_prefix, block_decoder, read_head, run_id_of
 from .reading import MAX_LINE_BYTES, LineReader, open_regular
@@ -438,11 +438,3 @@ def line_ending_at(fd: int, end: int) -> bytes:
         if step > MAX_LINE_BYTES:
             return b""
         step *= 4
-
-
-def require_stream(run_dir: Path) -> Path:
-    """The stream of a run directory. Raises InputError if there is none."""
-    path = run_dir / STREAM_NAME
-    if not path.exists():
-        raise InputError(f"{path}: there is no stream", path)
-    return path

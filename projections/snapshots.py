@@ -13,7 +13,7 @@ from eventstore import codec
 from eventstore.events import Json
 from eventstore.records import Block, Recorded
 
-from . import counts, progress, run_info
+from . import progress, run_info
 from .fold import Base, BlockStream, block_of, blocks_of
 
 ELAPSED_TOLERANCE_SECONDS = 0.001
@@ -122,8 +122,3 @@ def ahead_of_stream(stored: Any, folded: Json | None) -> str | None:
     if stored.get("status") in _TERMINAL and status not in _TERMINAL:
         return f"progress.json says {stored['status']}, the stream has no terminal event"
     return None
-
-
-def counters(snapshot: Json) -> dict[str, int]:
-    """The counters of a snapshot, by name."""
-    return {name: snapshot[name] for name in counts.COUNTERS}
