@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 PathLike: TypeAlias = str | os.PathLike[str]
+_COPY_BYTES = 1 << 20
 
 
 class FileSystem:
@@ -71,6 +72,24 @@ class FileSystem:
         view = memoryview(content)
         while view:
             view = view[self.write(fd, view) :]
+
+    def copy(self, source: PathLike, target: PathLike) -> None:
+        """Copy a file's content to a new name, unsynced; what is there under that name is written over."""
+        fd = self.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            with open(source, "rb", buffering=0) as file:
+                while block := file.read(_COPY_BYTES):
+                    self.write_all(fd, block)
+        finally:
+            self.close(fd)
+
+    def sync_file(self, path: PathLike) -> None:
+        """Make a file's content durable, whoever wrote it."""
+        fd = self.open(path, os.O_RDWR)
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
 
     def make_folders(self, folder: Path) -> Sequence[Path]:
         """Make a folder and those above it that are missing; gives back the ones made, outermost first."""

@@ -7,7 +7,6 @@ watermark of a run change in one transaction: they are there together or not at 
 
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ import xxhash
 from msgspec import Struct
 
 from ..errors import LockedError, OutputError, UsageError
+from ..filesystem import REAL, FileSystem
 from ..rundir import RunDir, is_run_dir
 from . import ingest
 from .known import cache_folder
@@ -60,10 +60,11 @@ def check_place(file: Path) -> None:
 
 
 class Catalog:
-    """One catalog file, attached to a connection as `store`."""
+    """One catalog file, attached to a connection as `store`; it is copied, named and unnamed through `files`."""
 
-    def __init__(self, connection: Any, file: Path) -> None:
-        self.connection, self.file = connection, file
+    def __init__(self, connection: Any, file: Path, files: FileSystem = REAL) -> None:
+        self.connection, self.file, self.files = connection, file, files
+        self._part = file.with_name(f"{file.name}.part")
 
     # -- reading
 
@@ -148,14 +149,12 @@ class Catalog:
         self, have: bool, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None
     ) -> None:
         """Build on a copy (of nothing, for a first build) and put it in the file's place."""
-        part = self.file.with_name(f"{self.file.name}.part")
-        for leftover in (part, _wal(part)):
-            leftover.unlink(missing_ok=True)
+        self._tidy()
         if have:
-            shutil.copyfile(self.file, part)
+            self._copy()
         # Nothing of a build that is cut off is ever used, so it needs no write-ahead log; and no checkpoint but at its
         # end: one on the way writes rows that don't fill a group yet, and again when they do.
-        self.connection.execute(f"ATTACH {quoted(part)} AS store (RECOVERY_MODE no_wal_writes)")
+        self.connection.execute(f"ATTACH {quoted(self._part)} AS store (RECOVERY_MODE no_wal_writes)")
         self.connection.execute("SET checkpoint_threshold='1TB'")
         try:
             if not have:
@@ -165,8 +164,24 @@ class Catalog:
         finally:
             self.connection.execute("RESET checkpoint_threshold")
             self.detach()
-        _wal(self.file).unlink(missing_ok=True)
-        os.replace(part, self.file)
+        self._publish()
+
+    def _copy(self) -> None:
+        """The published file, with what a killed refresh left in its log: `changes` were found with both."""
+        self.files.copy(self.file, self._part)
+        for log, copy in zip(_logs(self.file), _logs(self._part), strict=True):
+            if log.exists():
+                self.files.copy(log, copy)
+
+    def _publish(self) -> None:
+        """Put the build in the file's place, never beside a log that isn't its own."""
+        if any(log.exists() for log in _logs(self._part)):
+            raise OutputError(f"{self._part}: DuckDB did not finish it", self._part)
+        if self._remove(*_logs(self.file)):
+            self.files.sync_folder(self.file.parent)
+        self.files.sync_file(self._part)
+        self.files.replace(self._part, self.file)
+        self.files.sync_folder(self.file.parent)
 
     def _create(self) -> None:
         create_tables(self.connection, "store.main")
@@ -174,14 +189,19 @@ class Catalog:
 
     def _tidy(self) -> None:
         """What a killed build left behind; the lock is held, so nobody is at work on it."""
-        part = self.file.with_name(f"{self.file.name}.part")
-        for leftover in (part, _wal(part)):
-            with suppress(OSError):
-                leftover.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._remove(self._part, *_logs(self._part))
+
+    def _remove(self, *leftovers: Path) -> bool:
+        """Remove what there is of files; whether there was any."""
+        there = [leftover for leftover in leftovers if os.path.lexists(leftover)]
+        for leftover in there:
+            self.files.unlink(leftover)
+        return bool(there)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        fd = os.open(self.file.with_name(f"{self.file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = self.files.open(self.file.with_name(f"{self.file.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             deadline = time.monotonic() + LOCK_SECONDS
             while True:
@@ -194,7 +214,7 @@ class Catalog:
                     time.sleep(0.005)
             yield
         finally:
-            os.close(fd)
+            self.files.close(fd)
 
 
 def with_signatures(runs: Iterable[RunDir]) -> dict[str, tuple[RunDir, str]]:
@@ -202,8 +222,9 @@ def with_signatures(runs: Iterable[RunDir]) -> dict[str, tuple[RunDir, str]]:
     return {key_text(run.run_key): (run, signature(run.path)) for run in runs}
 
 
-def _wal(file: Path) -> Path:
-    return file.with_name(f"{file.name}.wal")
+def _logs(file: Path) -> list[Path]:
+    """The names of DuckDB's write-ahead logs of a database file."""
+    return [file.with_name(f"{file.name}{ending}") for ending in (".wal", ".wal.checkpoint", ".wal.recovery")]
 
 
 def quoted(path: Path) -> str:
