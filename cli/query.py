@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from eventstore.errors import CompassError, InputError, OutputError, UsageError
 
@@ -18,6 +19,8 @@ from . import output, rows
 FORMATS = ("table", *rows.WRITERS, "parquet")
 TERMINAL_ROWS = 200
 _MAX_PROBLEMS = 20
+_AGAIN = 75
+"""No exit code of ours: the child asks to be called once more, with a catalog that is looked at first."""
 _QUESTION_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
@@ -38,6 +41,7 @@ class Call(Struct, frozen=True, kw_only=True):
     refresh: bool
     catalog: Path | None
     no_catalog: bool
+    doubted: bool = False
 
 
 @click.command(name="query")
@@ -78,11 +82,18 @@ def command(
         out=out, limit=limit, explain=explain, trusted=trusted, as_json=as_json, timeout=timeout, memory=memory,
         refresh=not no_refresh, catalog=catalog, no_catalog=no_catalog,
     )  # fmt: skip
-    if trusted:
+    code = _ask(call)
+    return code if code != _AGAIN else _ask(replace(call, doubted=True))
+
+
+def _ask(call: Call) -> int:
+    """The exit code; _AGAIN where the catalog may be broken, and nothing has been said yet."""
+    if call.trusted:
         return _answer(call, lambda: None)
     from eventstore.history.limits import memory_bytes, run_limited
 
-    return run_limited(lambda begin: _in_child(call, begin), timeout_seconds=timeout, memory=memory_bytes(memory))
+    limit = memory_bytes(call.memory)
+    return run_limited(lambda begin: _in_child(call, begin), timeout_seconds=call.timeout, memory=limit)
 
 
 def _sql(words: tuple[str, ...], sql_file: Path | None) -> tuple[str, tuple[str, ...]]:
@@ -133,13 +144,15 @@ def _in_child(call: Call, begin: Callable[[], None]) -> int:
 
 
 def _answer(call: Call, begin: Callable[[], None]) -> int:
-    from eventstore.history import asking, session
+    from eventstore.history import asking, guard, session
 
     problems: list[str] = []
     try:
         connection = session.open_history(
             call.paths,
-            catalog=session.CatalogChoice(file=call.catalog, off=call.no_catalog, refresh=call.refresh),
+            catalog=session.CatalogChoice(
+                file=call.catalog, off=call.no_catalog, refresh=call.refresh, doubted=call.doubted
+            ),
             on_problem=lambda path, words: problems.append(f"{path}: {words}"),
             memory_limit=None if call.trusted else call.memory,
             locked=not call.trusted,
@@ -153,8 +166,12 @@ def _answer(call: Call, begin: Callable[[], None]) -> int:
             click.echo(asking.explain(connection, call.sql, call.parameters))
             return output.OK
         return _write(asking.ask(connection, call.sql, call.parameters, trusted=call.trusted), call)
+    except guard.BrokenCatalogError:
+        if call.doubted or call.no_catalog:
+            raise
+        return _AGAIN
     finally:
-        connection.close()
+        session.close(connection)
 
 
 def _tell(problems: list[str]) -> None:

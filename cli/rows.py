@@ -128,8 +128,9 @@ def write_table(
     """A table on stdout, at most `limit` rows; returns how many there were, and whether more were left out."""
     rows = iter(rows)
     shown = [[None if v is None else _text(v) for v in row] for row in islice(rows, limit)]
+    more = next(rows, None) is not None  # before anything is printed: an error that comes late leaves no half an answer
     print_table(names, shown, right=[name for name, kind in zip(names, kinds, strict=True) if is_numeric(kind)])
-    return len(shown), next(rows, None) is not None
+    return len(shown), more
 
 
 WRITERS: dict[str, Writer] = {

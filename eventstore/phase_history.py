@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from .history import connect
+from .history.session import CatalogChoice, with_history
 
 _QUESTION = """
 -- For each phase of runs of the same benchmark in the same environment: the length that 95 of 100 finished stays keep.
@@ -23,9 +23,8 @@ def usual_seconds(
 
     Raises InputError if a path can't be read.
     """
-    connection = connect(*paths)
-    try:
-        found = connection.execute(_QUESTION, {"benchmark": benchmark, "environment": environment}).fetchall()
-    finally:
-        connection.close()
+    asked = {"benchmark": benchmark, "environment": environment}
+    found = with_history(
+        paths, lambda connection: connection.execute(_QUESTION, asked).fetchall(), catalog=CatalogChoice()
+    )
     return {str(phase): float(seconds) for phase, seconds in found if phase is not None and seconds is not None}

@@ -23,7 +23,7 @@ from . import ingest
 from .known import cache_folder
 from .signature import signature
 from .spool import create_tables
-from .tables import SCHEMA_VERSION
+from .tables import ALL_TABLES, SCHEMA_VERSION
 from .values import key_text
 
 LOCK_SECONDS = 60.0
@@ -89,6 +89,21 @@ class Catalog:
             return False
         return False
 
+    def is_sound(self) -> bool:
+        """Whether every row of the published file can be read; takes as long as reading all of it."""
+        import duckdb
+
+        try:
+            if not self.attach():
+                return False
+            for table in (*ALL_TABLES, "sources"):
+                self.connection.execute(f"SELECT bit_xor(hash(r)) FROM store.main.{table} AS r").fetchall()
+        except duckdb.Error:
+            return False
+        finally:
+            self.detach()
+        return True
+
     def detach(self) -> None:
         """Let go of the file."""
         import duckdb
@@ -115,6 +130,18 @@ class Catalog:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"{self.file.parent}: can't be made: {error.strerror}", self.file) from None
+        try:
+            done = self._refresh(runs, progress, workers, rebuild)
+        except OSError as error:
+            raise OutputError(f"{self.file}: can't be written: {error.strerror or error}", self.file) from None
+        row = self.connection.execute("SELECT coalesce(sum(events), 0) FROM store.main.runs").fetchone()
+        done.events = int(row[0])
+        done.seconds = time.perf_counter() - began
+        return done
+
+    def _refresh(
+        self, runs: list[RunDir], progress: Progress | None, workers: int | None, rebuild: bool
+    ) -> Refreshed:
         with self._lock():
             self._tidy()
             have = not rebuild and self.attach()
@@ -129,9 +156,6 @@ class Catalog:
                     self._replace(have, changes, done, progress, workers)
                 if not self.attach():
                     raise OutputError(f"{self.file}: can't be read back", self.file)
-        row = self.connection.execute("SELECT coalesce(sum(events), 0) FROM store.main.runs").fetchone()
-        done.events = int(row[0])
-        done.seconds = time.perf_counter() - began
         return done
 
     def _open_for_writing(self) -> bool:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from ..errors import OutputError
 from ..rundir import read_json_file
 from ..snapshots import replace_file
-from . import session
+from . import guard, session
 from .catalog import quoted, with_signatures
 from .tables import VIEWS
 
@@ -62,15 +62,16 @@ def export_parquet(
     """Bring the Parquet files in `folder` up to date with all runs at and below `paths`. Raises OutputError."""
     began = time.perf_counter()
     signatures = {key: seen for key, (_, seen) in with_signatures(session.runs_below(paths, None)).items()}
-    connection = session.open_history(paths, catalog=choice, on_problem=on_problem, locked=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partitions = _partitions(connection, signatures)
-        done = _write(connection, folder, partitions)
+        done = session.with_history(
+            paths, lambda connection: _write(connection, folder, _partitions(connection, signatures)),
+            catalog=choice, on_problem=on_problem, locked=False,
+        )  # fmt: skip
     except OSError as error:
         raise OutputError(f"{folder}: can't be written: {error.strerror or error}", folder) from None
-    finally:
-        connection.close()
+    except guard.BrokenCatalogError as error:
+        raise OutputError(f"{folder}: can't be written: {error.message}", folder) from None
     done.seconds = time.perf_counter() - began
     return done
 
@@ -142,5 +143,7 @@ def _write_file(connection: Any, view: str, partition: _Partition, file: Path) -
         os.replace(part, file)
     except duckdb.Error as error:
         part.unlink(missing_ok=True)
+        if guard.is_broken(error):
+            raise guard.BrokenCatalogError(str(error).splitlines()[0]) from None
         raise OutputError(f"{file}: can't be written: {str(error).splitlines()[0]}", file) from None
     return int(row[0])

@@ -34,6 +34,23 @@ class SqlError(QueryError):
         self.line, self.column = line, column
 
 
+class BrokenCatalogError(SqlError):
+    """DuckDB could not read what it had stored, or broke down: the catalog may be damaged, and is worth a look."""
+
+    kind = "broken"
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether an error may come from a damaged database file: DuckDB checks a block only when it is read."""
+    import duckdb
+
+    kinds = (
+        BrokenCatalogError, duckdb.IOException, duckdb.InternalException, duckdb.FatalException,
+        duckdb.SerializationException,
+    )  # fmt: skip
+    return isinstance(error, kinds)
+
+
 def settings(memory_limit: str | None, threads: int | None = None) -> dict[str, str | int]:
     """Settings with which a connection is opened; spilling goes to a private folder that DuckDB removes again."""
     wanted: dict[str, str | int] = {
@@ -139,6 +156,8 @@ def translate(connection: Any, error: Exception, lines_before: int = 0) -> BaseE
     if "maximum execution time" in str(error):
         return LimitError("the time is up: the SQL ran longer than it is allowed; see --timeout")
     words, line, column = _split(str(error), lines_before)
+    if is_broken(error):
+        return BrokenCatalogError(words)
     return SqlError(words + _nearest(connection, words), line, column)
 
 

@@ -5,14 +5,16 @@ to `on_problem`, and is a row of `damage` where a run has one.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ..errors import CompassError, InputError
+from ..errors import CompassError, InputError, OutputError
 from ..life import life_of, paths_held_open
 from ..rundir import RunDir, find_runs, is_run_dir
 from . import guard, ingest
@@ -20,16 +22,22 @@ from .catalog import Catalog, Progress, Refreshed, check_place, default_file
 from .spool import create_tables
 from .values import key_text
 
+T = TypeVar("T")
 Report = Callable[[str, str], None]
 """Told of a path and, in words, what is wrong with it."""
 
 
 class CatalogChoice(Struct, frozen=True):
-    """Whether and where a catalog is kept (None: the user's cache folder), and whether it is brought up to date."""
+    """Whether and where a catalog is kept (None: the user's cache folder), and whether it is brought up to date.
+
+    `doubted` reads all of it first, and builds it anew unless every row can be read; `rebuild` does so in any case.
+    """
 
     file: Path | None = None
     off: bool = False
     refresh: bool = True
+    doubted: bool = False
+    rebuild: bool = False
 
 
 def connect(
@@ -59,21 +67,91 @@ def open_history(
     locked: bool = True,
     timeout_seconds: float | None = None,
 ) -> Any:
-    """As `connect`, with a choice of catalog and a timeout for each statement."""
+    """As `connect`, with a choice of catalog and a timeout for each statement.
+
+    A catalog that turns out to be broken while it is opened is built anew. One that breaks later, in the midst of
+    the caller's SQL, is not noticed here: see `with_history`, and guard.BrokenCatalogError.
+    """
     runs = list(runs_below(paths, on_problem))
-    connection = _open(memory_limit, threads)
+    for choice in _tries(catalog):
+        try:
+            with _catalog_errors():
+                return _opened(
+                    paths, runs, choice, on_problem, _open(memory_limit, threads),
+                    locked=locked, timeout_seconds=timeout_seconds,
+                )  # fmt: skip
+        except guard.BrokenCatalogError as error:
+            problem = error.message
+            if choice.rebuild and catalog.file is None:
+                tell(on_problem, Path(paths[0]) if paths else Path(), f"the catalog can't be built: {problem}")
+    raise OutputError(f"the history can't be read: {problem}", catalog.file)
+
+
+def _tries(choice: CatalogChoice) -> list[CatalogChoice]:
+    """What to do in turn: as asked; the catalog built anew; none, where nobody asked for a certain one."""
+    if choice.off:
+        return [choice]
+    first = [] if choice.rebuild else [choice]
+    return [*first, replace(choice, rebuild=True), *([CatalogChoice(off=True)] if choice.file is None else [])]
+
+
+@contextmanager
+def _catalog_errors() -> Iterator[None]:
+    """Where only our own SQL runs, whatever DuckDB doesn't like is the catalog's fault, or the disk's."""
+    import duckdb
+
     try:
-        if not (_use_catalog(connection, paths, runs, catalog, on_problem)):
+        yield
+    except duckdb.InterruptException:
+        raise
+    except duckdb.Error as error:
+        raise guard.BrokenCatalogError(str(error).splitlines()[0]) from None
+
+
+def _opened(
+    paths: Sequence[str | os.PathLike[str]], runs: list[RunDir], choice: CatalogChoice, on_problem: Report | None,
+    connection: Any, *, locked: bool, timeout_seconds: float | None,
+) -> Any:  # fmt: skip
+    try:
+        if not (_use_catalog(connection, paths, runs, choice, on_problem)):
             connection.execute("ATTACH ':memory:' AS store")
             create_tables(connection, "store.main")
             load_runs(connection, runs)
-        _tell_problems(connection, on_problem)
+        problems = _problems(connection)
         folders = {key_text(run.run_key): run.path for run in runs}
         finish(connection, folders, locked=locked, timeout_seconds=timeout_seconds)
     except BaseException:
-        connection.close()
+        close(connection)
         raise
+    for path, words in problems:
+        tell(on_problem, Path(path), words)
     return connection
+
+
+def close(connection: Any) -> None:
+    """Close a connection that may have broken down."""
+    with suppress(Exception):
+        connection.close()
+
+
+def with_history(
+    paths: Sequence[str | os.PathLike[str]], work: Callable[[Any], T], *, catalog: CatalogChoice, **options: Any
+) -> T:
+    """`work(connection)` on a history opened with these options, which is closed afterwards.
+
+    Where it raises guard.BrokenCatalogError, or DuckDB's own error of that kind, it is called once more, with a
+    catalog that was read through and, unless sound, built anew.
+    """
+    for choice in (catalog, replace(catalog, doubted=True)):
+        connection = open_history(paths, catalog=choice, **options)
+        try:
+            return work(connection)
+        except Exception as error:
+            if catalog.off or choice.doubted or not guard.is_broken(error):
+                raise
+        finally:
+            close(connection)
+    raise AssertionError("the second turn returns or raises")
 
 
 def index(
@@ -92,14 +170,21 @@ def index(
     runs = list(runs_below([path], on_problem))
     where = file or default_file(Path(path))
     check_place(where)
-    connection = _open(None, None)
-    try:
-        catalog = Catalog(connection, where)
-        done = catalog.refresh(runs, progress, workers, rebuild=rebuild)
-        _tell_problems(connection, on_problem)
-    finally:
-        connection.close()
-    return done, where
+    for again in (False, True):
+        connection = _open(None, None)
+        try:
+            with _catalog_errors():
+                done = Catalog(connection, where).refresh(runs, progress, workers, rebuild=rebuild or again)
+                problems = _problems(connection)
+        except guard.BrokenCatalogError as error:
+            problem = error.message
+            continue
+        finally:
+            close(connection)
+        for run, words in problems:
+            tell(on_problem, Path(run), words)
+        return done, where
+    raise OutputError(f"{where}: can't be built: {problem}", where)
 
 
 def _use_catalog(
@@ -113,9 +198,10 @@ def _use_catalog(
         check_place(choice.file)
     try:
         catalog = Catalog(connection, choice.file or default_file(root))
-        if not choice.refresh and catalog.attach():
+        anew = choice.rebuild or (choice.doubted and not catalog.is_sound())
+        if not choice.refresh and not anew and catalog.attach():
             return True
-        catalog.refresh(runs)
+        catalog.refresh(runs, rebuild=anew)
     except (OSError, CompassError) as error:
         connection.execute("DETACH DATABASE IF EXISTS store")
         if choice.file is not None:
@@ -125,12 +211,10 @@ def _use_catalog(
     return True
 
 
-def _tell_problems(connection: Any, on_problem: Report | None) -> None:
-    rows = connection.execute(
-        "SELECT path, problem FROM store.main.runs WHERE problem IS NOT NULL ORDER BY run_key"
-    ).fetchall()
-    for path, problem in rows:
-        tell(on_problem, Path(path), problem)
+def _problems(connection: Any) -> list[tuple[str, str]]:
+    sql = "SELECT path, problem FROM store.main.runs WHERE problem IS NOT NULL ORDER BY run_key"
+    rows: list[tuple[str, str]] = connection.execute(sql).fetchall()
+    return rows
 
 
 def describe_views() -> dict[str, list[str]]:
