@@ -41,14 +41,17 @@ class BrokenCatalogError(SqlError):
 
 
 def is_broken(error: BaseException) -> bool:
-    """Whether an error may come from a damaged database file: DuckDB checks a block only when it is read."""
+    """Whether an error may come from a damaged database file: DuckDB checks a block only when it is read.
+
+    A checksum that doesn't match is an error for which DuckDB's binding has no class of its own.
+    """
     import duckdb
 
     kinds = (
         BrokenCatalogError, duckdb.IOException, duckdb.InternalException, duckdb.FatalException,
         duckdb.SerializationException,
     )  # fmt: skip
-    return isinstance(error, kinds)
+    return isinstance(error, kinds) or type(error) is duckdb.Error
 
 
 def settings(memory_limit: str | None, threads: int | None = None) -> dict[str, str | int]:
