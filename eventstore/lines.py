@@ -7,9 +7,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import astuple
 
 from . import codec
-from .records import Head
+from .records import Context, Head, TypedPayload, WholeNumber
 from .seal import proves_itself, read_proof
 
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -48,6 +49,62 @@ def block_decoder(run_id: str, names: tuple[str, ...], *, sealed: bool) -> Block
         return msgspec.json.Decoder(list[msgspec.defstruct("StreamHead", fields, gc=False)])  # type: ignore[misc]
     except (UnicodeEncodeError, TypeError):
         return None
+
+
+def as_array(lines: list[bytes]) -> bytes:
+    """Lines as one JSON array, so that two records glued on one line, or a blank one, don't parse."""
+    first, last = lines[0], lines[-1]
+    lines[0] = b"[" + first
+    lines[-1] += b"]"
+    array = b",".join(lines)  # in one go: what is as large as a block takes a while to copy
+    lines[-1] = last
+    lines[0] = first
+    return array
+
+
+class Typed(Struct, gc=False):
+    """What all typed heads of scanned blocks are; their fields are those of TypedHead and Context."""
+
+
+_NOTHING: Any = type(None)
+
+
+@lru_cache(maxsize=64)
+def typed_decoder(run_id: str, names: tuple[str, ...], context: Context, *, sealed: bool) -> BlockDecoder | None:
+    """As `block_decoder`, with typed heads: it refuses whatever no column has, and lines of another context."""
+    wanted: list[Any] = [
+        (name, _NOTHING, None) if value is None else (name, Literal[value])
+        for name, value in zip(Context.__struct_fields__, astuple(context), strict=True)
+    ]
+    fields: list[Any] = [
+        ("run_id", Literal[run_id]),
+        ("event", Literal[names]),
+        ("timestamp", float),
+        ("task_id", str | None, None),
+        ("category", str | None, None),
+        ("attempt", WholeNumber | None, None),
+        ("phase", str | None, None),
+        ("status", str | None, None),
+        ("payload", TypedPayload | None, None),
+        *wanted,
+        ("log", AnyObject | UnsetType, UNSET) if sealed else ("log", None, None),
+    ]
+    try:
+        head = msgspec.defstruct("TypedStreamHead", fields, bases=(Typed,), gc=False, kw_only=True, forbid_unknown_fields=True)
+        return msgspec.json.Decoder(list[head])  # type: ignore[valid-type]
+    except UnicodeEncodeError:
+        return None
+
+
+_context_decoder = msgspec.json.Decoder(Context)
+
+
+def context_of(line: bytes) -> Context:
+    """The request that a line says it belongs to; an empty one where it can't be read."""
+    try:
+        return _context_decoder.decode(line)
+    except REFUSALS:
+        return Context()
 
 
 _head_decoder = msgspec.json.Decoder(_CheckedHead)

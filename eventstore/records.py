@@ -4,13 +4,15 @@ A record is an event with its place. A verdict is the name of what scan saw; nam
 stream format (docs/format.md, "Reading").
 """
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from .events import Event
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
+WholeNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that fits into 64 bits; a line with a larger one is read by the tolerant way."""
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
@@ -85,12 +87,38 @@ class Head(Struct, gc=False):
     task_id: str | None = None
 
 
+class TypedPayload(Struct, gc=False):
+    """The one member that is asked for in payloads of all kinds."""
+
+    error: Raw | UnsetType = UNSET
+
+
+class TypedHead(Head, gc=False):
+    """A head with the rest of its envelope, each member as a column can hold it."""
+
+    timestamp: float
+    category: str | None = None
+    attempt: WholeNumber | None = None
+    phase: str | None = None
+    status: str | None = None
+    payload: TypedPayload | None = None
+
+
+class Context(Struct, frozen=True, gc=False):
+    """The request that records belong to: as a rule the same in all lines of a stream."""
+
+    orchestration_id: str | None = None
+    request_key: str | None = None
+    request_name: str | None = None
+    request_index: WholeNumber | None = None
+
+
 class Block(Struct, gc=False):
     """A batch of accepted records in file order: heads beside the bytes they came from.
 
     `first_seq` is the number of the first record among the accepted ones. `offsets` and `line_numbers` have one entry
     a record, or are None where the records stand one a line without a gap, the first at `offset`, in line
-    `first_line`.
+    `first_line`. `typed` tells that all heads are typed ones.
     """
 
     heads: list[Any]
@@ -100,3 +128,4 @@ class Block(Struct, gc=False):
     first_line: int
     offsets: list[int] | None = None
     line_numbers: list[int] | None = None
+    typed: bool = False

@@ -13,6 +13,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import filterfalse
 from pathlib import Path
 
@@ -23,10 +24,21 @@ from .accounts import Accounts
 from .chain import Chain, Link
 from .errors import MalformedLineError
 from .events import KNOWN_EVENTS, StreamRepaired
-from .lines import REFUSALS, BlockDecoder, adopted_prefix, block_decoder, read_head, run_id_of
+from .lines import (
+    REFUSALS,
+    BlockDecoder,
+    Typed,
+    adopted_prefix,
+    as_array,
+    block_decoder,
+    context_of,
+    read_head,
+    run_id_of,
+    typed_decoder,
+)
 from .reading import MAX_LINE_BYTES, LineReader, open_regular
 from .reanalysis import is_reanalysis
-from .records import VERDICTS, Block, Finding, Head, Recorded, Tail
+from .records import VERDICTS, Block, Context, Finding, Head, Recorded, Tail
 from .salvage import find_records
 from .seal import CLOSING, Proof, check_chain, proves_itself, read_proof
 from .witness import Mark, read_witness
@@ -67,7 +79,10 @@ def scan(path: str | os.PathLike[str], *, max_findings: int | None = MAX_FINDING
 
 
 class Scan:
-    """One pass over a stream; see `scan`. Counts, findings and the tail are complete once the pass has ended."""
+    """One pass over a stream; see `scan`. Counts, findings and the tail are complete once the pass has ended.
+
+    With `typed`, batches have typed heads wherever all of their lines allow it and belong to `context`.
+    """
 
     def __init__(
         self,
@@ -78,6 +93,7 @@ class Scan:
         end: int | None = None,
         run_id: str | None = None,
         chain: Chain | None = None,
+        typed: bool = False,
     ) -> None:
         self.path = path
         self.run_id = run_id
@@ -96,17 +112,30 @@ class Scan:
         self._position = start
         self._max_findings = max_findings
         self._fast: BlockDecoder | None = None
+        self._typed: BlockDecoder | None = None
+        self._wants_typed = typed
+        self.context: Context | None = None
         self._event_names = set(KNOWN_EVENTS)
         self._whole_stream = start == 0 and end is None
 
     @classmethod
-    def resume(cls, path: Path, *, offset: int, lines: int, records: int, run_id: str | None, chain: Chain) -> "Scan":
+    def resume(
+        cls,
+        path: Path,
+        *,
+        offset: int,
+        lines: int,
+        records: int,
+        run_id: str | None,
+        chain: Chain,
+        typed: bool = False,
+    ) -> "Scan":
         """Go on where an earlier pass ended that found no damage, all findings kept; the tail and the mark count.
 
         Raises InputError as `scan` does.
         """
         mark = read_witness(path.parent).mark  # before the stream's size is taken, as a whole scan does
-        scan = cls(path, max_findings=None, start=offset, run_id=run_id, chain=chain)
+        scan = cls(path, max_findings=None, start=offset, run_id=run_id, chain=chain, typed=typed)
         scan.records, scan.lines.read, scan.mark, scan._whole_stream = records, lines, mark, True
         return scan
 
@@ -215,7 +244,7 @@ class Scan:
         heads = self._decode_block(lines)
         if heads is None:
             return self._read_slowly(lines, offset)
-        block = Block(heads, lines, self.records, offset, first_line)
+        block = Block(heads, lines, self.records, offset, first_line, typed=isinstance(heads[0], Typed))
         if self.chain.last is None:
             self.chain.unsealed += len(lines)
         self.lines.read += len(lines)
@@ -229,7 +258,7 @@ class Scan:
         """
         if self._fast is None:
             return None
-        array = b"[%b]" % b",".join(lines)
+        array = as_array(lines)
         if self.chain.last is None and lines[-1].endswith(CLOSING):
             # It ends as only a sealed line does, and its `log` may be damaged. Looking at the last line is enough: a
             # sealed line before it that is intact doesn't fit the decoder, and after one there are only sealed ones.
@@ -238,12 +267,18 @@ class Scan:
             if not array.isascii():
                 for line in filterfalse(bytes.isascii, lines):
                     line.decode("utf-8")  # msgspec checks only the strings that it decodes
-            heads = self._fast.decode(array)
+            heads = self._decode(array, self._fast)
         except REFUSALS:
             return None
         if len(heads) != len(lines) or (self.chain.last is not None and not self._follow(lines)):
             return None
         return heads
+
+    def _decode(self, array: bytes, decoder: BlockDecoder) -> list[Head]:
+        if self._typed is not None:
+            with suppress(*REFUSALS):
+                return self._typed.decode(array)
+        return decoder.decode(array)
 
     def _follow(self, lines: list[bytes]) -> bool:
         last = self.chain.last
@@ -260,7 +295,11 @@ class Scan:
         if self.run_id is None:
             return
         # A sealed line among unsealed ones doesn't fit, and is looked at.
-        self._fast = block_decoder(self.run_id, tuple(sorted(self._event_names)), sealed=self.chain.last is not None)
+        names, sealed = tuple(sorted(self._event_names)), self.chain.last is not None
+        self._fast = block_decoder(self.run_id, names, sealed=sealed)
+        if self._wants_typed:
+            self.context = self.context or context_of(lines[0])
+            self._typed = typed_decoder(self.run_id, names, self.context, sealed=sealed)
 
     # -- slow: line by line
 

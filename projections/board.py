@@ -7,16 +7,15 @@ few hundred lengths of each phase.
 from heapq import nsmallest
 from statistics import median
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from eventstore import codec
-from eventstore.errors import MalformedLineError
 from eventstore.events import Json
-from eventstore.records import Block, Recorded
+from eventstore.records import Block, Recorded, TypedHead
 
 from .flights import limit_seconds
 from .fold import Base, block_of
-from .timeline import Fact, as_float, read_facts, safe_text
+from .timeline import as_float, payload_members, read_facts, safe_text
 
 RING = 256
 MAX_PROBLEMS = 20
@@ -91,8 +90,8 @@ def apply(state: State, record: Recorded, /) -> State:
 
 def apply_block(state: State, block: Block, /) -> State:
     """Fold a batch of records."""
-    for fact in read_facts(block):
-        _apply(state, fact)
+    for fact, line in zip(read_facts(block), block.lines, strict=True):
+        _apply(state, fact, line)
     return state
 
 
@@ -101,30 +100,30 @@ def render(state: State, /) -> bytes:
     return codec.dump_pretty({"phases": phases(state), "retries": state.retries}, sort_keys=False)
 
 
-def _apply(state: State, fact: Fact) -> None:
+def _apply(state: State, fact: TypedHead, line: bytes) -> None:
     now = fact.timestamp
     if state.last_timestamp is not None and now - state.last_timestamp > state.longest_gap_seconds:
         state.longest_gap_seconds = now - state.last_timestamp
     state.last_timestamp = now
     match fact.event:
         case "phase_changed" if fact.task_id:
-            _enter(state, fact)
+            _enter(state, fact, line)
         case "task_started" if fact.task_id:
             state.seats[fact.task_id] = Seat(now)
         case "task_finished" if fact.task_id:
-            _leave(state, fact)
+            _leave(state, fact, line)
         case "attempt_finished" if fact.task_id in state.seats:
             _end_stay(state, state.seats[fact.task_id].attempts.pop(fact.attempt, None), now)
         case "attempt_retry":
-            _retry(state, fact)
+            _retry(state, fact, line)
         case "run_finished":
             state.ended = True
             state.seats.clear()
             if fact.status not in (None, "completed"):
-                _note(state, fact, f"run {fact.status}: {safe_text(_payload(fact).get('error')) or ''}")
+                _note(state, fact, f"run {fact.status}: {safe_text(payload_members(line).get('error')) or ''}")
 
 
-def _enter(state: State, fact: Fact) -> None:
+def _enter(state: State, fact: TypedHead, line: bytes) -> None:
     task_id = fact.task_id or ""
     seat = state.seats.get(task_id)
     if seat is None:
@@ -133,7 +132,8 @@ def _enter(state: State, fact: Fact) -> None:
     if stay is None or stay.phase != phase:
         _end_stay(state, stay, fact.timestamp)
         seat.attempts[fact.attempt] = Stay(phase, fact.timestamp)
-    if len(fact.payload) > 2 and (error := _payload(fact).get("error")):
+    told = fact.payload is not None and fact.payload.error is not UNSET
+    if told and (error := payload_members(line).get("error")):
         _note(state, fact, f"{phase}: {safe_text(error)}")
 
 
@@ -150,7 +150,7 @@ def _end_stay(state: State, stay: Stay | None, now: float) -> None:
     _push(stays.recent, seconds)
 
 
-def _leave(state: State, fact: Fact) -> None:
+def _leave(state: State, fact: TypedHead, line: bytes) -> None:
     seat = state.seats.pop(fact.task_id or "", None)
     state.finished += 1
     _push(state.finished_at, fact.timestamp)
@@ -158,21 +158,21 @@ def _leave(state: State, fact: Fact) -> None:
         for stay in seat.attempts.values():
             _end_stay(state, stay, fact.timestamp)
         _push(state.lengths, fact.timestamp - seat.started_at)
-    severity = safe_text(_payload(fact).get("severity"))
+    severity = safe_text(payload_members(line).get("severity"))
     if severity in ("fatal", "error") or fact.status == "failed":
         _note(state, fact, f"finished: {fact.status}, {severity or 'no severity'}")
 
 
-def _retry(state: State, fact: Fact) -> None:
+def _retry(state: State, fact: TypedHead, line: bytes) -> None:
     state.retries += 1
     seat = state.seats.get(fact.task_id or "")
     if seat is not None:
         seat.retries += 1
-    payload = _payload(fact)
+    payload = payload_members(line)
     _note(state, fact, f"retry in {safe_text(payload.get('stage'))} for {safe_text(payload.get('matched_pattern'))}")
 
 
-def _note(state: State, fact: Fact, text: str) -> None:
+def _note(state: State, fact: TypedHead, text: str) -> None:
     state.problems.append(Problem(fact.timestamp, fact.task_id, text[:500]))
     if len(state.problems) > MAX_PROBLEMS:
         del state.problems[0]
@@ -182,13 +182,6 @@ def _push(ring: list[float], value: float) -> None:
     ring.append(value)
     if len(ring) > 2 * RING:
         del ring[:RING]
-
-
-def _payload(fact: Fact) -> Json:
-    try:
-        return codec.parse_object(bytes(fact.payload))
-    except MalformedLineError:
-        return {}
 
 
 # -- what a board shows

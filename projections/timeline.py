@@ -4,39 +4,38 @@ A phase begins at a `phase_changed` and ends at the next event of the same task 
 another phase, `attempt_finished`, `attempt_retry` or a new `attempt_started`; or for all attempts of a task at its
 `task_finished` or a new `task_started`; or at `run_finished`. One that nothing ended has no end: the run died in it,
 or is still in it. A repeated `phase_changed` of the same phase (progress of a download) is one span with `updates`.
-Times are Unix seconds as the events have them, so a stepped clock gives negative seconds.
+Times are Unix seconds as the events have them, so a stepped clock gives negative seconds; durations are seconds, to the
+microsecond.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct
 
 from eventstore import codec
 from eventstore.errors import MalformedLineError
 from eventstore.events import Json
-from eventstore.records import Block, Head, Recorded
+from eventstore.records import Block, Head, Recorded, TypedHead, TypedPayload
 
 from .fold import Base, block_of
 from .timeline_rows import (
     AttemptRow,
-    Fact,
     JsonText,
     Moment,
     PhaseRow,
     PlanRow,
     RetryRow,
     TaskRow,
-    WholeNumber,
     as_float,
     as_int,
+    elapsed_seconds,
     safe_text,
 )
 
 __all__ = [
     "AttemptRow",
-    "Fact",
     "JsonText",
     "Moment",
     "Open",
@@ -45,14 +44,16 @@ __all__ = [
     "RetryRow",
     "State",
     "TaskRow",
-    "WholeNumber",
     "apply",
     "apply_block",
     "apply_facts",
     "as_float",
     "as_int",
+    "elapsed_seconds",
     "initial",
     "open_phases",
+    "payload_members",
+    "payload_text",
     "read_fact",
     "read_facts",
     "render",
@@ -82,7 +83,9 @@ class State(Struct):
     last_timestamp: float | None = None
 
 
-_facts_decoder = msgspec.json.Decoder(list[Fact])
+Running: TypeAlias = dict[tuple[str | None, int | None], tuple["TaskRow | None", Open]]
+"""What a batch has looked up: by task and attempt, the task's row and what is running."""
+_facts_decoder = msgspec.json.Decoder(list[TypedHead])
 
 
 def initial(base: Base) -> State:
@@ -97,28 +100,32 @@ def apply(state: State, record: Recorded, /) -> State:
 
 def apply_block(state: State, block: Block, /) -> State:
     """Fold a batch of records."""
-    apply_facts(state, read_facts(block), block.first_seq)
+    apply_facts(state, read_facts(block), block.lines, block.first_seq)
     return state
 
 
-def read_facts(block: Block) -> list[Fact]:
+def read_facts(block: Block) -> Sequence[TypedHead]:
     """The facts in a batch of accepted lines; odd values become what a column can hold."""
+    if block.typed:
+        return block.heads
     try:
         return _facts_decoder.decode(b"[%b]" % b",".join(block.lines))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return [read_fact(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
 
 
-_fact_decoder = msgspec.json.Decoder(Fact)
+_fact_decoder = msgspec.json.Decoder(TypedHead)
 
 
-def read_fact(head: Head, line: bytes) -> Fact:
+def read_fact(head: Head, line: bytes) -> TypedHead:
     """The fact in one accepted line."""
     try:
         return _fact_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         members = codec.envelope_members(codec.decode_accepted(line, head))
-    return Fact(
+    error = members["payload"].get("error")
+    return TypedHead(
+        run_id=head.run_id,
         event=safe_text(head.event) or "",
         timestamp=as_float(head.timestamp),
         task_id=safe_text(members["task_id"]),
@@ -126,22 +133,53 @@ def read_fact(head: Head, line: bytes) -> Fact:
         attempt=as_int(members["attempt"]),
         phase=safe_text(members["phase"]),
         status=safe_text(members["status"]),
-        payload=msgspec.Raw(codec.dump_compact(members["payload"], default=str)),
+        payload=TypedPayload(Raw(codec.dump_compact(error, default=str))) if error else None,
     )
 
 
-def apply_facts(state: State, facts: Iterable[Fact], first_seq: int) -> None:
-    """Fold facts whose records are numbered from `first_seq`."""
-    fact = None
-    for seq, fact in enumerate(facts, first_seq):
-        apply_one = _APPLY.get(fact.event)
-        if apply_one is not None:
-            apply_one(state, fact, seq)
-    if fact is not None:
-        state.last_timestamp = fact.timestamp
+class _WithPayload(Struct, gc=False):
+    payload: Raw = Raw(b"{}")
 
 
-def _task(state: State, fact: Fact, seq: int) -> TaskRow | None:
+_payload_decoder = msgspec.json.Decoder(_WithPayload)
+
+
+def payload_text(line: bytes) -> JsonText:
+    """The payload of an accepted line as it stands there; where the strict reader doesn't get that far, written anew.
+
+    Raises MalformedLineError for a line that no reader accepts.
+    """
+    try:
+        return bytes(_payload_decoder.decode(line.removeprefix(codec.BYTE_ORDER_MARK)).payload).decode("utf-8")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return codec.dump_compact(codec.parse_object(line).get("payload"), default=str).decode("utf-8")
+
+
+def payload_members(line: bytes) -> Json:
+    """The payload of an accepted line."""
+    try:
+        payload = codec.parse_object(line).get("payload")
+    except MalformedLineError:
+        return {}
+    return payload if isinstance(payload, dict) else {}
+
+
+def apply_facts(state: State, facts: Sequence[TypedHead], lines: Iterable[bytes], first_seq: int) -> None:
+    """Fold facts, and the lines that they come from, whose records are numbered from `first_seq`."""
+    running: Running = {}
+    for seq, (fact, line) in enumerate(zip(facts, lines, strict=True), first_seq):
+        event = fact.event
+        if event == "phase_changed":
+            _phase_changed(state, fact, seq, running)
+        elif event in _APPLY:
+            _APPLY[event](state, fact, seq, line)
+            if event in _ENDING_ALL:
+                running.clear()
+    if facts:
+        state.last_timestamp = facts[-1].timestamp
+
+
+def _task(state: State, fact: TypedHead, seq: int) -> TaskRow | None:
     if not fact.task_id:
         return None
     task = state.tasks.get(fact.task_id)
@@ -154,7 +192,7 @@ def _task(state: State, fact: Fact, seq: int) -> TaskRow | None:
     return task
 
 
-def _attempt(state: State, fact: Fact) -> AttemptRow | None:
+def _attempt(state: State, fact: TypedHead) -> AttemptRow | None:
     if not fact.task_id or fact.attempt is None:
         return None
     key = (fact.task_id, fact.attempt)
@@ -164,7 +202,7 @@ def _attempt(state: State, fact: Fact) -> AttemptRow | None:
     return row
 
 
-def _opened(state: State, fact: Fact) -> Open:
+def _opened(state: State, fact: TypedHead) -> Open:
     attempts = state.open.get(fact.task_id or "")
     if attempts is None:
         attempts = state.open[fact.task_id or ""] = {}
@@ -174,43 +212,54 @@ def _opened(state: State, fact: Fact) -> Open:
     return found
 
 
-def _phase_changed(state: State, fact: Fact, seq: int) -> None:
-    """By far the most frequent event."""
-    task, opened = _task(state, fact, seq), _opened(state, fact)
+def _phase_changed(state: State, fact: TypedHead, seq: int, running: Running) -> None:
+    """By far the most frequent event: what `_task` does stands here once more, without its calls."""
+    key = (fact.task_id, fact.attempt)
+    found = running.get(key)
+    if found is None:
+        found = running[key] = (_task(state, fact, seq), _opened(state, fact))
+    task, opened = found
     name = fact.phase or "running"
     row = opened.phase
     if row is not None and row.phase == name:
         row.updates += 1
+        if fact.status is not None:
+            row.status = fact.status
     else:
         if row is not None:
             _end_phase(state, opened, fact, seq)
-        row = opened.phase = PhaseRow(seq, fact.task_id, fact.attempt, fact.category, name, fact.timestamp, 1)
+        row = opened.phase = PhaseRow(
+            seq, fact.task_id, fact.attempt, fact.category, name, fact.timestamp, 1, None, None, None, None, fact.status
+        )
         attempt = _attempt(state, fact)
-        if task is not None:
-            task.last_phase = name
         if attempt is not None:
             attempt.last_phase = name
             attempt.phases += 1
-    if fact.status is not None:
-        row.status = fact.status
-    payload = bytes(fact.payload)
-    if payload != b"{}" and (b'"error"' in payload or b"\\u" in payload):
-        error = _payload(fact).get("error")
+        if task is not None:
+            task.last_phase = name
+    if task is not None:
+        if fact.category is not None:
+            task.category = fact.category
+        task.last_event_at = fact.timestamp
+        task.last_seq = seq
+    payload = fact.payload
+    if payload is not None and payload.error is not UNSET:
+        error = payload_members(b'{"payload":{"error":%b}}' % bytes(payload.error)).get("error")
         row.error = safe_text(error) if error else row.error
 
 
-def _end_phase(state: State, opened: Open, fact: Fact, seq: int) -> None:
+def _end_phase(state: State, opened: Open, fact: TypedHead, seq: int) -> None:
     row = opened.phase
     if row is not None:
         row.ended_at = fact.timestamp
-        row.seconds = fact.timestamp - row.started_at
+        row.seconds = elapsed_seconds(row.started_at, fact.timestamp)
         row.ended_by = fact.event
         row.ended_seq = seq
         opened.phase = None
         state.phases.append(row)
 
 
-def _end_all(state: State, task_id: str, fact: Fact, seq: int) -> None:
+def _end_all(state: State, task_id: str, fact: TypedHead, seq: int) -> None:
     """End whatever runs in a task: its phases, and its attempts that nothing else ended."""
     for number, opened in state.open.pop(task_id, {}).items():
         _end_phase(state, opened, fact, seq)
@@ -219,13 +268,13 @@ def _end_all(state: State, task_id: str, fact: Fact, seq: int) -> None:
             _end_attempt(row, fact)
 
 
-def _end_attempt(row: AttemptRow, fact: Fact) -> None:
+def _end_attempt(row: AttemptRow, fact: TypedHead) -> None:
     row.finished_at = fact.timestamp
     row.ended_by = fact.event
-    row.seconds = None if row.started_at is None else fact.timestamp - row.started_at
+    row.seconds = elapsed_seconds(row.started_at, fact.timestamp)
 
 
-def _task_started(state: State, fact: Fact, seq: int) -> None:
+def _task_started(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     task = _task(state, fact, seq)
     if task is None:
         return
@@ -233,22 +282,22 @@ def _task_started(state: State, fact: Fact, seq: int) -> None:
     task.starts += 1
     if task.started_at is None:
         task.started_at = fact.timestamp
-    task.position = as_int(_position(fact)[0])
+    task.position = as_int(_position(line)[0])
 
 
-def _task_finished(state: State, fact: Fact, seq: int) -> None:
+def _task_finished(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     task = _task(state, fact, seq)
     if task is None:
         return
     _end_all(state, task.task_id, fact, seq)
     task.finishes += 1
     task.status = fact.status or "completed"
-    task.severity = safe_text(_position(fact)[1]) or None
+    task.severity = safe_text(_position(line)[1]) or None
     task.finished_at = fact.timestamp
-    task.seconds = None if task.started_at is None else fact.timestamp - task.started_at
+    task.seconds = elapsed_seconds(task.started_at, fact.timestamp)
 
 
-def _attempt_started(state: State, fact: Fact, seq: int) -> None:
+def _attempt_started(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     task, row, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
     _end_phase(state, opened, fact, seq)
     opened.since = fact.timestamp
@@ -261,7 +310,7 @@ def _attempt_started(state: State, fact: Fact, seq: int) -> None:
         task.attempts += 1
 
 
-def _attempt_finished(state: State, fact: Fact, seq: int) -> None:
+def _attempt_finished(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     task, row, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
     _end_phase(state, opened, fact, seq)
     if row is not None:
@@ -271,9 +320,9 @@ def _attempt_finished(state: State, fact: Fact, seq: int) -> None:
         task.attempts_finished += 1
 
 
-def _attempt_retry(state: State, fact: Fact, seq: int) -> None:
+def _attempt_retry(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     task, row, opened = _task(state, fact, seq), _attempt(state, fact), _opened(state, fact)
-    payload = _payload(fact)
+    payload = payload_members(line)
     delay = payload.get("retry_delay_seconds")
     since = opened.since
     retry = RetryRow(seq, fact.task_id, fact.attempt, fact.category, fact.timestamp)
@@ -282,7 +331,7 @@ def _attempt_retry(state: State, fact: Fact, seq: int) -> None:
         setattr(retry, name, safe_text(payload.get(name)))
     retry.retry_delay_seconds = as_float(delay) if isinstance(delay, int | float) else None
     retry.phase = None if opened.phase is None else opened.phase.phase
-    retry.discarded_seconds = None if since is None else fact.timestamp - since
+    retry.discarded_seconds = elapsed_seconds(since, fact.timestamp)
     state.retries.append(retry)
     _end_phase(state, opened, fact, seq)
     opened.since = fact.timestamp
@@ -292,26 +341,24 @@ def _attempt_retry(state: State, fact: Fact, seq: int) -> None:
         task.retries += 1
 
 
-def _plan_resolved(state: State, fact: Fact, seq: int) -> None:
+def _plan_resolved(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     _task(state, fact, seq)
-    text = bytes(fact.payload).decode("utf-8")
-    plan = PlanRow(seq, fact.task_id, fact.attempt, fact.category, fact.timestamp, text)
+    plan = PlanRow(seq, fact.task_id, fact.attempt, fact.category, fact.timestamp, payload_text(line))
     state.plans.append(plan)
 
 
-def _partial_saved(state: State, fact: Fact, seq: int) -> None:
+def _partial_saved(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     task = _task(state, fact, seq)
     if task is not None:
         task.partials_saved += 1
 
 
-def _run_finished(state: State, fact: Fact, seq: int) -> None:
+def _run_finished(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     for task_id in list(state.open):
         _end_all(state, task_id, fact, seq)
 
 
 _APPLY = {
-    "phase_changed": _phase_changed,
     "task_started": _task_started,
     "task_finished": _task_finished,
     "attempt_started": _attempt_started,
@@ -323,29 +370,29 @@ _APPLY = {
 }
 
 
+_ENDING_ALL = frozenset({"task_started", "task_finished", "run_finished"})
+
+
 class _Position(Struct, gc=False):
     index: int | None = None
     severity: str | None = None
 
 
-_position_decoder = msgspec.json.Decoder(_Position)
+class _WithPosition(Struct, gc=False):
+    payload: _Position | None = None
 
 
-def _position(fact: Fact) -> tuple[Any, Any]:
+_position_decoder = msgspec.json.Decoder(_WithPosition)
+
+
+def _position(line: bytes) -> tuple[Any, Any]:
     """`index` and `severity` of the payload of a task's start or end."""
     try:
-        found = _position_decoder.decode(fact.payload)
-        return found.index, found.severity
+        found = _position_decoder.decode(line).payload
+        return (None, None) if found is None else (found.index, found.severity)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        payload = _payload(fact)
+        payload = payload_members(line)
         return payload.get("index"), payload.get("severity")
-
-
-def _payload(fact: Fact) -> Json:
-    try:
-        return codec.parse_object(bytes(fact.payload))
-    except MalformedLineError:
-        return {}
 
 
 # -- what is known at the end
@@ -364,10 +411,10 @@ def rows(state: State) -> list[Struct]:
     if last is not None:
         for attempt in state.attempts.values():
             if attempt.ended_by is None and attempt.started_at is not None:
-                attempt.seconds = last - attempt.started_at
+                attempt.seconds = elapsed_seconds(attempt.started_at, last)
         for task in state.tasks.values():
             if task.finishes == 0 and task.started_at is not None:
-                task.seconds = last - task.started_at
+                task.seconds = elapsed_seconds(task.started_at, last)
     return [*state.tasks.values(), *state.attempts.values(), *open_phases(state), *take_ended(state)]
 
 
@@ -375,7 +422,7 @@ def open_phases(state: State) -> list[PhaseRow]:
     """Phases that nothing has ended yet, with their seconds up to the stream's last record."""
     found = [opened.phase for attempts in state.open.values() for opened in attempts.values() if opened.phase]
     for row in found:
-        row.seconds = None if state.last_timestamp is None else state.last_timestamp - row.started_at
+        row.seconds = elapsed_seconds(row.started_at, state.last_timestamp)
     return found
 
 

@@ -2,28 +2,12 @@
 
 from typing import Annotated, Any, TypeAlias
 
-import msgspec
 from msgspec import Meta, Struct
 
 from eventstore import codec
 
 Moment: TypeAlias = Annotated[float, Meta(description="Unix time in seconds")]
-WholeNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""An integer that fits into 64 bits; a line with a larger one is read by the tolerant way."""
 JsonText: TypeAlias = Annotated[str, Meta(description="a JSON value as text")]
-
-
-class Fact(Struct, gc=False):
-    """What the timeline needs of an event. `payload` is JSON text as bytes."""
-
-    event: str
-    timestamp: float
-    task_id: str | None = None
-    category: str | None = None
-    attempt: WholeNumber | None = None
-    phase: str | None = None
-    status: str | None = None
-    payload: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class TaskRow(Struct, gc=False):
@@ -139,3 +123,13 @@ def as_float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def elapsed_seconds(start: float | None, end: float | None) -> float | None:
+    """Seconds between two times, each taken to the microsecond: what two TIMESTAMPs of SQL differ by."""
+    if start is None or end is None:
+        return None
+    try:
+        return (round(end * 1e6) - round(start * 1e6)) / 1e6
+    except (OverflowError, ValueError):  # beyond every column
+        return end - start

@@ -183,7 +183,7 @@ class Catalog:
         try:
             if not have:
                 self._create()
-            ingest.apply(self.connection, changes, done, progress, workers)
+            ingest.apply(self.connection, changes, done, progress, workers, empty=not have)
             self.connection.execute("CHECKPOINT store")
         finally:
             self.connection.execute("RESET checkpoint_threshold")

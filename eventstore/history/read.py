@@ -135,8 +135,8 @@ def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) 
     """Times of the stream where it has them, else those of run_info.json."""
     first = state.first
     if first is not None:
-        row.orchestration_id, row.request_key = first.orchestration_id, first.request_key
-        row.request_name, row.request_index = first.request_name, first.request_index
+        for name in first.context.__struct_fields__:
+            setattr(row, name, getattr(first.context, name))
     started = first.timestamp if first is not None else _iso(info.get("started_at"))
     finished = as_float(ended["timestamp"]) if ended is not None else _iso(info.get("finished_at"))
     last = state.last_event_at

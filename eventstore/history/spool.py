@@ -1,11 +1,11 @@
 """Rows into DuckDB: each table's rows go to a spool file as JSON lines, and from there in one INSERT.
 
 Measured to be the fastest way without Arrow (262,000 rows a second; multi-row VALUES and executemany are 40 to 200
-times as slow). Events go in two ways. Lines that are clean are given to DuckDB as they are, with their place in front.
-Any other is encoded anew with its payload as a string, so that nothing that a stream can hold (NaN, lone surrogates,
-odd types) is refused on the way; a payload that DuckDB's JSON functions can't take is NULL in `payload`, and
-`payload_text` has it. Where DuckDB refuses a line all the same (it has a member twice), its chunk is read again, and
-all of it goes the second way.
+times as slow). Events go in two ways. Lines that are clean are given to DuckDB as they are, joined to a file of their
+places by position. Any other is encoded anew with its payload as a string, so that nothing that a stream can hold (NaN,
+lone surrogates, odd types) is refused on the way; a payload that DuckDB's JSON functions can't take is NULL in
+`payload`, and `payload_text` has it. Where DuckDB refuses a line all the same (it has a member twice), its chunk is
+read again, and all of it goes the second way.
 """
 
 import fcntl
@@ -22,6 +22,7 @@ from typing import IO, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from .placing import Places
 from .tables import ALL_TABLES, TABLES, EventRow, PlacedRun, columns_of
 
 SPOOL_BYTES = 64 * 1024 * 1024
@@ -29,7 +30,7 @@ SPOOL_BYTES = 64 * 1024 * 1024
 _BIG_ROW = 8 * 1024 * 1024
 """DuckDB's reader limits a line to 16 MiB; a row this large goes in by a bound parameter instead."""
 BIG_ROWS = "big-rows"
-LINES = "lines"
+LINES, PLACES = "lines", "places"
 LOCK = "lock"
 BigRowTaker: TypeAlias = Callable[[str, dict[str, Any]], None]
 _TABLE_OF = {kind: name for name, kind in TABLES.items()}
@@ -59,22 +60,28 @@ class Spool:
         self._bytes = 0
         self._encoder = msgspec.json.Encoder()
 
-    def lines(self, lines: bytes) -> None:
-        """Clean lines of the events table, their place put in front."""
+    def lines(self, lines: bytes, places: Places) -> None:
+        """Clean lines of the events table, and their places."""
         self._write(LINES, lines)
+        self._write(PLACES, self._encoder.encode(places) + b"\n")
+        self._empty_if_full()
 
     def events(self, rows: list[EventRow]) -> None:
         """Rows of the events table, their place set."""
         data = self._encoder.encode_lines(rows)
         if len(data) <= _BIG_ROW:
             self._write("events", data)
-            return
-        for row in rows:
-            line = self._encoder.encode(row)
-            if len(line) > _BIG_ROW:
-                self._big("events", {name: getattr(row, name) for name in row.__struct_fields__ if name != "log"})
-            else:
-                self._write("events", line + b"\n")
+        else:
+            for row in rows:
+                self._event(row)
+        self._empty_if_full()
+
+    def _event(self, row: EventRow) -> None:
+        line = self._encoder.encode(row)
+        if len(line) > _BIG_ROW:
+            self._big("events", {name: getattr(row, name) for name in row.__struct_fields__ if name != "log"})
+        else:
+            self._write("events", line + b"\n")
 
     def rows(self, run: PlacedRun, rows: Iterable[Struct]) -> None:
         """Rows of any other tables."""
@@ -82,6 +89,7 @@ class Spool:
         for kind, batch in groupby(rows, type):
             for some in batched(batch, 500):
                 self._rows(_TABLE_OF[kind], head, some, run)
+        self._empty_if_full()
 
     def _rows(self, table: str, head: bytes, rows: list[Struct], run: PlacedRun) -> None:
         data = self._encoder.encode_lines(rows)
@@ -109,6 +117,8 @@ class Spool:
             file = self._files[table] = open(self.folder / table, "wb")  # noqa: SIM115 - closed by close
         file.write(data)
         self._bytes += len(data)
+
+    def _empty_if_full(self) -> None:
         if self._bytes > SPOOL_BYTES and self._on_full is not None:
             self.flush()
             self._on_full()
@@ -142,7 +152,7 @@ def load_folder(connection: Any, schema: str, folder: Path) -> None:
     lines = folder / LINES
     if lines.exists() and lines.stat().st_size:
         try:
-            connection.execute(insert_from_spool(schema, "events", as_lines=True), [str(lines)])
+            connection.execute(insert_lines(schema), [str(lines), str(folder / PLACES)])
         except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
             raise RefusedByDuckDB(str(error)) from None
     for table in ALL_TABLES:
@@ -237,49 +247,69 @@ def create_tables(connection: Any, schema: str) -> None:
     )
 
 
-def insert_from_spool(schema: str, table: str, *, as_lines: bool = False) -> str:
-    """The statement that loads a table from its spool file, given as its one parameter.
-
-    `as_lines` is for events as their lines have them: the payload is JSON there, not a string, and the line number is
-    told by how much it is greater than `seq`.
-    """
-    columns = columns_of(table)
+def insert_from_spool(schema: str, table: str) -> str:
+    """The statement that loads a table from its spool file, given as its one parameter."""
+    columns = {name: kind for name, kind in columns_of(table).items() if name not in _NOT_SPOOLED}
     spooled = {
         _spooled_name(table, name): "DOUBLE" if kind == "TIMESTAMP" else "VARCHAR" if kind == "JSON" else kind
         for name, kind in columns.items()
-        if name != "payload_text" and not (as_lines and name == "extra")
     }
-    if as_lines:
-        spooled["payload"] = "JSON"
-    if as_lines:
-        spooled["~ahead"] = spooled.pop("~line")
-    selected = ", ".join(
-        _expression(name, kind, f'"{_spooled_name(table, name)}"', as_lines) for name, kind in columns.items()
-    )
-    wanted = ", ".join(f"'{name}': '{kind}'" for name, kind in spooled.items())
+    if table == "events":
+        columns["payload_text"] = "VARCHAR"
+        columns["own_context"] = "BOOLEAN"
+    selected = ", ".join(_expression(name, kind, f'"{_spooled_name(table, name)}"') for name, kind in columns.items())
+    listed = ", ".join(f'"{name}"' for name in columns)
+    return f"INSERT INTO {schema}.{table} ({listed}) SELECT {selected} FROM {_reading(spooled)}"
+
+
+def insert_lines(schema: str) -> str:
+    """The statement that loads clean lines, given by the names of their file and of that of their places.
+
+    It fails unless there is one place for each line, by DuckDB's count of both.
+    """
+    line = {
+        "event": "VARCHAR", "timestamp": "DOUBLE", "task_id": "VARCHAR", "category": "VARCHAR", "attempt": "BIGINT",
+        "phase": "VARCHAR", "status": "VARCHAR", "payload": "JSON",
+    }  # fmt: skip
+    places = {
+        "run_no": "INTEGER", "first_seq": "BIGINT", "ahead": "BIGINT", "offsets": "BIGINT[]",
+        "stay_seconds": "DOUBLE[]", "stay_records": "INTEGER[]", "stay_ended_by": "UTINYINT[]",
+    }  # fmt: skip
+    stay = ("stay_seconds", "stay_records", "stay_ended_by")
     return (
-        f"INSERT INTO {schema}.{table} SELECT {selected} FROM read_ndjson(?, columns={{{wanted}}}, "
-        "hive_partitioning=false)"
+        f'INSERT INTO {schema}.events (run_no, seq, line, "offset", {", ".join(line)}, own_context, {", ".join(stay)})'
+        f" SELECT CASE WHEN run_no IS NULL OR event IS NULL THEN error('lines and places differ in number')"
+        f' ELSE run_no END, seq, seq + ahead, "offset", {", ".join(line).replace("timestamp", _MICROSECONDS)}, false,'
+        f" {', '.join(stay)} FROM {_reading(line)} POSITIONAL JOIN (SELECT run_no, ahead,"
+        f" unnest(range(first_seq, first_seq + len(offsets))) AS seq, unnest(offsets) AS \"offset\","
+        f" {', '.join(f'unnest({name}) AS {name}' for name in stay)} FROM {_reading(places)})"
     )
+
+
+_MICROSECONDS = 'make_timestamp(CAST("timestamp" * 1e6 AS BIGINT))'
+_NOT_SPOOLED = ("payload_text", "own_context", "stay_seconds", "stay_records", "stay_ended_by")
+
+
+def _reading(columns: dict[str, str]) -> str:
+    wanted = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
+    return f"read_ndjson(?, columns={{{wanted}}}, hive_partitioning=false)"
 
 
 def _spooled_name(table: str, column: str) -> str:
     if table != "events":
         return column
+    if column == "payload_text":
+        return "payload"
     return f"~{column}" if column in ("run_no", "seq", "line", "offset", "extra") else column
 
 
-def _expression(column: str, kind: str, spooled: str, as_lines: bool) -> str:
-    if as_lines and column == "line":
-        return '"~seq" + "~ahead"'
-    if as_lines and kind in ("JSON", "VARCHAR") and column in ("payload_text", "extra"):
-        return "NULL"
-    if as_lines and kind == "JSON":
-        return spooled
+def _expression(column: str, kind: str, spooled: str) -> str:
     if column == "payload_text":
         return "CASE WHEN NOT json_valid(payload) THEN payload END"
     if column == "payload":  # compact, as DuckDB's reader makes it of a clean line; null is NULL there, too
         return "CASE WHEN json_valid(payload) AND payload <> 'null' THEN json(payload) END"
+    if column == "own_context":
+        return "true"
     if kind == "JSON":
         return f"CASE WHEN json_valid({spooled}) THEN json({spooled}) END"
     if kind == "TIMESTAMP":
@@ -297,7 +327,7 @@ def insert_one(connection: Any, schema: str, table: str, values: dict[str, Any])
     """Put a single, huge row in."""
     columns = columns_of(table)
     if table == "events":
-        values = {**values, "payload_text": values["payload"]}
+        values = {**values, "payload_text": values["payload"], "own_context": True}
     names = [name for name in columns if values.get(name) is not None]
     expressions = {name: f"${name}" for name in names}
     for name in names:

@@ -6,7 +6,7 @@ states of the folds, and proof that the part already read is still the same.
 
 import os
 from collections.abc import Iterable
-from itertools import accumulate, chain, repeat
+from operator import sub
 from typing import Any, Protocol
 
 import msgspec
@@ -20,28 +20,31 @@ from .. import codec
 from ..chain import Chain, Link
 from ..errors import InputError
 from ..events import ENVELOPE
-from ..records import Block, Finding
+from ..records import Block, Context, Finding
 from ..scan import STREAM_NAME, Scan
+from .placing import Batch, Places
 from .plans import PlanReader
 from .tables import DamageRow, EventRow, PlacedRun
 from .values import as_float, as_int, json_text, text
 
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PROBE_BYTES = 4096
-MAX_PLAIN_LINE = 4 * 1024 * 1024
-"""A longer line is not given to DuckDB's reader of JSON lines, which has a limit of its own."""
+MAX_PLAIN_BYTES = 4 * 1024 * 1024
+"""A larger batch has a line that is not given to DuckDB's reader of JSON lines, which has a limit of its own."""
+PLAIN_TIMES = (0.0, 2e11)
+"""Between these every time is a TIMESTAMP, and every difference of two an INTERVAL."""
 _decoder = msgspec.json.Decoder(list[EventRow])
 
 
 class Sink(Protocol):
     """Where rows go. `lines` and `events` take those of the events table, `rows` those of all others.
 
-    `as_lines` tells whether clean lines may go as they are.
+    `as_lines` tells whether clean lines may go as they are, with their places.
     """
 
     @property
     def as_lines(self) -> bool: ...
-    def lines(self, lines: bytes) -> None: ...
+    def lines(self, lines: bytes, places: Places) -> None: ...
     def events(self, rows: list[EventRow]) -> None: ...
     def rows(self, run: PlacedRun, rows: Iterable[Struct]) -> None: ...
 
@@ -50,10 +53,7 @@ class First(Struct):
     """What the first record says of the whole run."""
 
     timestamp: float
-    orchestration_id: str | None
-    request_key: str | None
-    request_name: str | None
-    request_index: int | None
+    context: Context
 
 
 class Reached(Struct, kw_only=True):
@@ -137,6 +137,7 @@ class StreamReader:
     def __init__(self, run: PlacedRun, sink: Sink, state: StreamState) -> None:
         self.run, self.sink, self.state = run, sink, state
         self.plans = PlanReader(state.planned)
+        self.batch = Batch(run.no)
         self.damage: list[DamageRow] = []
         self.path = run.path / STREAM_NAME
 
@@ -152,7 +153,8 @@ class StreamReader:
         try:
             self._note_file(scan)
             for block in scan.blocks():
-                self._read_block(block)
+                self._read_block(block, scan.context)
+            self._hand_on()
         except OSError as error:
             words = InputError(f"can't be read to its end: {error.strerror}", self.path)
             self.damage.append(unreadable(STREAM_NAME, words, self.path))
@@ -162,12 +164,12 @@ class StreamReader:
     def _open(self) -> Scan:
         reached = self.state.reached
         if reached.offset == 0:
-            return Scan(self.path, max_findings=None)
+            return Scan(self.path, max_findings=None, typed=True)
         last, start = (None if link is None else Link(*link) for link in (reached.last, reached.start))
         done = self.state.progress
         return Scan.resume(
             self.path, offset=reached.offset, lines=reached.lines, records=done.counts.events, run_id=done.run_id,
-            chain=Chain.resume(last, start, reached.unsealed),
+            chain=Chain.resume(last, start, reached.unsealed), typed=True,
         )  # fmt: skip
 
     def _note_file(self, scan: Scan) -> None:
@@ -185,29 +187,48 @@ class StreamReader:
         reached.head, reached.tail = probes(self.path, reached.offset)
         state.planned = list(self.plans.seen)
 
-    def _read_block(self, block: Block) -> None:
+    def _read_block(self, block: Block, context: Context | None) -> None:
         state = self.state
         progress.apply_block(state.progress, block)
         run_info.apply_block(state.run_info, block)
         if state.run_info.plans.unique:
             state.run_info.plans = plans_fold.State()  # the plans have rows of their own
-        rows, lines = read_block(block, self.run)
-        timeline.apply_facts(state.timeline, rows, block.first_seq)  # type: ignore[arg-type]
+        timeline.apply_block(state.timeline, block)
         if state.first is None:
-            one = rows[0]
-            state.first = First(
-                one.timestamp, one.orchestration_id, one.request_key, one.request_name, one.request_index
-            )
-        _note_gaps(state, rows, block.first_seq)
+            state.first = First(as_float(block.heads[0].timestamp), _context(block, context))
+        times = [as_float(head.timestamp) for head in block.heads]
+        _note_gaps(state, times, block.first_seq)
         state.retries += len(state.timeline.retries)
+        plain = block.typed and self.sink.as_lines and context == state.first.context
+        text = b"".join(block.lines) if plain and _are_plain(times) else b""
+        if 0 < len(text) <= MAX_PLAIN_BYTES:
+            if not self.batch.takes(block):
+                self._hand_on()
+            self.batch.add(block, text)
+        else:
+            self._hand_on()
+            self.sink.events(read_rows(block, self.run))
+        state.timeline.phases = self.batch.take_stays(state.timeline.phases)
         ended = timeline.take_ended(state.timeline)
         if ended:
             self.sink.rows(self.run, self.plans.rows(ended))
-        if lines is not None and self.sink.as_lines:
-            self.sink.lines(lines)
-        else:
-            place_rows(rows, block, self.run)
-            self.sink.events(rows)
+
+    def _hand_on(self) -> None:
+        taken = self.batch.take()
+        if taken is not None:
+            self.sink.lines(*taken)
+
+
+def _context(block: Block, context: Context | None) -> Context:
+    """That of a stream's first record; odd values become what a column can hold."""
+    if block.typed and context is not None:
+        return context
+    row = odd_row(block.heads[0], block.lines[0])
+    return Context(row.orchestration_id, row.request_key, row.request_name, row.request_index)
+
+
+def _are_plain(times: list[float]) -> bool:
+    return PLAIN_TIMES[0] <= min(times) and max(times) <= PLAIN_TIMES[1]
 
 
 def unchanged_so_far(run: PlacedRun, reached: Reached) -> bool:
@@ -258,51 +279,25 @@ def _damage_row(finding: Finding) -> DamageRow:
     )
 
 
-def _note_gaps(state: StreamState, rows: list[EventRow], seq: int) -> None:
+def _note_gaps(state: StreamState, times: list[float], first_seq: int) -> None:
     """The longest time without an event, and the record it came after."""
-    last = rows[0].timestamp if state.last_event_at is None else state.last_event_at
-    longest = 0.0 if state.longest_gap is None else state.longest_gap
-    for number, row in enumerate(rows, seq):
-        gap = row.timestamp - last
-        last = row.timestamp
-        if gap > longest:
-            longest = state.longest_gap = gap
-            state.longest_gap_seq = number - 1
-    state.last_event_at = last
+    last = times[0] if state.last_event_at is None else state.last_event_at
+    gaps = list(map(sub, times, [last, *times]))
+    longest = max(gaps)
+    if longest > (state.longest_gap or 0.0):
+        state.longest_gap = longest
+        state.longest_gap_seq = first_seq + gaps.index(longest) - 1
+    state.last_event_at = times[-1]
 
 
-def read_block(block: Block, run: PlacedRun) -> tuple[list[EventRow], bytes | None]:
-    """The rows of a batch of accepted lines, their place not set; and where all are clean, the lines with theirs."""
+def read_rows(block: Block, run: PlacedRun) -> list[EventRow]:
+    """The rows of a batch of accepted lines."""
     try:
-        return _decoder.decode(b"[%b]" % b",".join(block.lines)), placed_lines(block, run)
-    except (*_REFUSALS, NotPlainError):
-        return [odd_row(head, line) for head, line in zip(block.heads, block.lines, strict=True)], None
-
-
-class NotPlainError(Exception):
-    """A line is too long, or does not begin with its object."""
-
-
-def placed_lines(block: Block, run: PlacedRun) -> bytes:
-    """The lines of a batch with their place put in front, as members that `insert_from_spool` knows.
-
-    Taken apart and put together in one step each: formatting line by line takes twice as long.
-    """
-    text = b"".join(block.lines)
-    bodies = text.removesuffix(b"\n")[1:].split(b"\n{")  # a newline stands nowhere but between lines
-    count = len(block.lines)
-    if text[:1] != b"{" or len(bodies) != count or len(text) > MAX_PLAIN_LINE:
-        raise NotPlainError
-    sequence = range(block.first_seq, block.first_seq + count)
-    if block.offsets is not None and block.line_numbers is not None:
-        ahead: Iterable[int] = (line - seq for line, seq in zip(block.line_numbers, sequence, strict=True))
-        offsets: Iterable[int] = block.offsets
-    else:
-        ahead = repeat(block.first_line - block.first_seq)
-        offsets = accumulate(map(len, block.lines), initial=block.offset)
-    places = chain.from_iterable(zip(sequence, ahead, offsets, bodies, strict=False))
-    form = b'{"~run_no":%d,"~seq":%%d,"~ahead":%%d,"~offset":%%d,%%b\n' % run.no
-    return form * count % tuple(places)
+        rows = _decoder.decode(b"[%b]" % b",".join(block.lines))
+    except _REFUSALS:
+        rows = [odd_row(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
+    place_rows(rows, block, run)
+    return rows
 
 
 def odd_row(head: Any, line: bytes) -> EventRow:
@@ -316,7 +311,7 @@ def odd_row(head: Any, line: bytes) -> EventRow:
         timestamp=as_float(members["timestamp"]),
         attempt=as_int(members["attempt"]),
         request_index=as_int(members["request_index"]),
-        payload=Raw(payload_text(line) or json_text(members["payload"]) or "{}"),
+        payload=Raw(timeline.payload_text(line)),
         extra=json_text(extra) if extra else None,
         task_id=text(members["task_id"]),
         category=text(members["category"]),
@@ -326,21 +321,6 @@ def odd_row(head: Any, line: bytes) -> EventRow:
         request_key=text(members["request_key"]),
         request_name=text(members["request_name"]),
     )
-
-
-class _Payload(Struct, gc=False):
-    payload: Raw = Raw(b"{}")
-
-
-_payload_decoder = msgspec.json.Decoder(_Payload)
-
-
-def payload_text(line: bytes) -> str | None:
-    """The payload of a line exactly as it stands there, where the strict reader gets that far."""
-    try:
-        return bytes(_payload_decoder.decode(line.removeprefix(codec.BYTE_ORDER_MARK)).payload).decode("utf-8")
-    except _REFUSALS:
-        return None
 
 
 def place_rows(rows: list[EventRow], block: Block, run: PlacedRun) -> None:

@@ -11,9 +11,11 @@ from typing import Any, get_type_hints
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from projections.timeline_rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow, WholeNumber
+from projections.timeline_rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
 
-SCHEMA_VERSION = 3
+from ..records import WholeNumber
+
+SCHEMA_VERSION = 4
 """Part of the catalog's file name: a catalog of another version is simply not this one."""
 
 
@@ -252,7 +254,6 @@ _EVENT_COLUMNS = {
     "seq": "BIGINT",
     "line": "BIGINT",
     "offset": "BIGINT",
-    "run_id": "VARCHAR",
     "event": "VARCHAR",
     "timestamp": "TIMESTAMP",
     "task_id": "VARCHAR",
@@ -267,7 +268,15 @@ _EVENT_COLUMNS = {
     "request_index": "BIGINT",
     "payload_text": "VARCHAR",
     "extra": "JSON",
+    "own_context": "BOOLEAN",
+    "stay_seconds": "DOUBLE",
+    "stay_records": "INTEGER",
+    "stay_ended_by": "UTINYINT",
 }
+"""`run_id` is not among them: a stream's records have all the same. Where not `own_context`, the four columns of the
+request are NULL, and those of the run count. The last three are of a record that begins a stay in a phase which ended
+in the same batch: it has no row in `phases`."""
+
 _SQL_TYPES: list[tuple[Any, str]] = [
     (str, "VARCHAR"),
     (int, "BIGINT"),

@@ -21,10 +21,13 @@ FROM store.main.runs LEFT JOIN lives USING (run_key);
 -- Every record that scan accepted, in the order of its stream by seq.
 CREATE VIEW events AS
 SELECT
-    run_key, seq, line, "offset", run_id, event, "timestamp", task_id, category, attempt, phase, status, payload,
-    orchestration_id, request_key, request_name, request_index,
+    r.run_key, seq, line, "offset", r.run_id, event, "timestamp", task_id, category, attempt, phase, e.status, payload,
+    CASE WHEN own_context THEN e.orchestration_id ELSE r.orchestration_id END AS orchestration_id,
+    CASE WHEN own_context THEN e.request_key ELSE r.request_key END AS request_key,
+    CASE WHEN own_context THEN e.request_name ELSE r.request_name END AS request_name,
+    CASE WHEN own_context THEN e.request_index ELSE r.request_index END AS request_index,
     coalesce(payload_text, CAST(payload AS VARCHAR)) AS payload_text, extra
-FROM store.main.events JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+FROM store.main.events AS e JOIN store.main.runs AS r USING (run_no);
 
 -- One row for each task that a stream speaks of.
 CREATE VIEW tasks AS
@@ -49,7 +52,22 @@ SELECT
     coalesce(ended_by, CASE WHEN finished THEN 'nothing' WHEN lives.life IN ('live', 'stalled') THEN 'running'
         ELSE 'died' END) AS ended_by,
     ended_seq, updates, status, error
-FROM store.main.phases JOIN (SELECT run_no, run_key, finished FROM store.main.runs) USING (run_no)
+FROM (
+    SELECT
+        run_no, seq, task_id, attempt, category, coalesce(nullif(phase, ''), 'running') AS phase,
+        "timestamp" AS started_at,
+        "timestamp" + to_microseconds(CAST(round(stay_seconds * 1e6) AS BIGINT)) AS ended_at,
+        stay_seconds AS seconds,
+        ['phase_changed', 'attempt_started', 'attempt_retry', 'attempt_finished', 'task_started', 'task_finished',
+            'run_finished'][stay_ended_by] AS ended_by,
+        seq + stay_records AS ended_seq, 1 AS updates, status, CAST(NULL AS VARCHAR) AS error
+    FROM store.main.events WHERE stay_seconds IS NOT NULL
+    UNION ALL
+    SELECT
+        run_no, seq, task_id, attempt, category, phase, started_at, ended_at, seconds, ended_by, ended_seq, updates,
+        status, error
+    FROM store.main.phases
+) JOIN (SELECT run_no, run_key, finished FROM store.main.runs) USING (run_no)
     LEFT JOIN lives USING (run_key);
 
 -- One row for each runtime retry.

@@ -3,6 +3,7 @@
 Each seed makes one scenario of each kind, records every call, and builds states at every point between two calls:
 first those that a list gives (the last write cut at every byte, subsets of what was not synced, of data and of names),
 then random ones. Every state is judged; some of them again at every point of the recovery itself (a second crash).
+Catalogs are slow to judge, and tried where they are asked for: `--only catalog`.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from pathlib import Path
 
 from eventstore.filesystem import REAL
 
+from . import catalogs
+from .catalog_judge import Judge
 from .commands import judge_commands
 from .disk import Point, RecordingFileSystem, points
 from .judge import Wrong, check, errors_in, judge, judge_analysis, judge_recovery, judge_repair, lay_down
@@ -32,6 +35,10 @@ THOROUGH_EVERY = 4
 state of replay and close."""
 SECOND_CRASH_EVERY = 500
 SECOND_CRASH_STATES = 10
+CATALOG_SHARE = 300
+"""States of one catalog scenario, where nothing is said; their list has no end."""
+CATALOG_SECOND_CRASH_EVERY = 20
+KINDS = (*SCENARIOS, catalogs.KIND)
 
 
 class Exploration:
@@ -46,6 +53,11 @@ class Exploration:
         self.met_twice = 0
         self.wrong: list[str] = []
         self._seen: set[bytes] = set()
+        self._judge = Judge()
+
+    def close(self) -> None:
+        """End the process that judges catalogs."""
+        self._judge.close()
 
     @property
     def total(self) -> int:
@@ -67,11 +79,11 @@ class Exploration:
     ) -> None:
         """Judge states of one seed's scenarios, at most `share` of each, until there are `limit` in all."""
         for name in kinds:
-            make = SCENARIOS[name]
-            folder = self.root / "made"
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            scenario = make(folder, random.Random(f"{name} {seed}"))
+            folder = self._made()
+            if name == catalogs.KIND:
+                self._explore_catalog(folder, seed, limit, share or CATALOG_SHARE)
+                continue
+            scenario = SCENARIOS[name](folder, random.Random(f"{name} {seed}"))
             rng = random.Random(f"states {name} {seed}")
             before, stale = self.total, self.duplicates
             for point, state in self._states(scenario, rng, sampled=share is not None):
@@ -81,6 +93,35 @@ class Exploration:
                 tried = self.total - before
                 if share is not None and (tried >= share or self.duplicates - stale > 2000 + 2 * tried):
                     break
+
+    def _made(self) -> Path:
+        folder = self.root / "made"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def _explore_catalog(self, folder: Path, seed: int, limit: int, share: int) -> None:
+        name = catalogs.KIND
+        scenario = catalogs.catalog(folder, random.Random(f"{name} {seed}"))
+        found = list(points(scenario.disk))
+        self.points += len(found)
+        tried = 0
+        for point, state in catalogs.states(found, random.Random(f"states {name} {seed}")):
+            if self.total >= limit or tried >= share:
+                return
+            key = fingerprint(state)
+            if key in self._seen:
+                self.duplicates += 1
+                continue
+            self._seen.add(key)
+            self.states[name] += 1
+            tried += 1
+            again = tried % CATALOG_SECOND_CRASH_EVERY == 0
+            try:
+                self.second_crashes += self._judge.judge(scenario, state, self._folder(), seed + tried, again)
+            except Wrong as error:
+                place = f"{name}, seed {seed}, state {tried}, point {point.number} of {len(scenario.disk.notes)}"
+                self._found(f"{place}: {error}", state, error)
 
     def _states(self, scenario: Scenario, rng: random.Random, sampled: bool) -> Iterator[tuple[Point, State]]:
         found = list(points(scenario.disk))
@@ -117,22 +158,22 @@ class Exploration:
                 self._crash_again(scenario, point, second, rng)
         except Exception as error:
             place = f"{name}, seed {seed}, point {point.number} of {len(scenario.disk.notes)}"
-            self.wrong.append(f"{place}: {type(error).__name__}: {error}")
-            if not self.stop_at_first:
-                print(self.wrong[-1], flush=True)
-            if self.stop_at_first:
-                keep = Path(tempfile.mkdtemp(prefix="crash-state-"))
-                lay_down(state, keep)
-                raise Wrong(f"{self.wrong[-1]}\nthe state is kept in {keep}") from error
+            self._found(f"{place}: {type(error).__name__}: {error}", state, error)
+
+    def _found(self, words: str, state: State, error: Exception) -> None:
+        self.wrong.append(words)
+        if not self.stop_at_first:
+            print(words, flush=True)
+            return
+        keep = Path(tempfile.mkdtemp(prefix="crash-state-"))
+        lay_down(state, keep)
+        raise Wrong(f"{words}\nthe state is kept in {keep}") from error
 
     def call_commands(self, seed: int, count: int, *, without: frozenset[str] = frozenset()) -> int:
         """Every command on `count` random states of one seed's scenarios; how many calls were made."""
         made: list[tuple[str, list[Point]]] = []
         for name, make in SCENARIOS.items():
-            folder = self.root / "made"
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            made.append((name, list(points(make(folder, random.Random(f"{name} {seed}")).disk))))
+            made.append((name, list(points(make(self._made(), random.Random(f"{name} {seed}")).disk))))
         rng = random.Random(f"commands {seed}")
         calls = 0
         for number in range(count):
@@ -155,9 +196,13 @@ class Exploration:
             judge_again(scenario, point, state, self._laid_down(state))
 
     def _laid_down(self, state: State) -> Path:
+        folder = self._folder()
+        lay_down(state, folder)
+        return folder
+
+    def _folder(self) -> Path:
         folder = self.root / "r"
         folder.mkdir(exist_ok=True)
-        lay_down(state, folder)
         return folder
 
 
@@ -190,7 +235,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed; more are taken until there are enough")
     parser.add_argument("--states", type=int, default=20_000, help="how many distinct states")
     parser.add_argument("--share", type=int, default=None, help="at most so many of each scenario")
-    parser.add_argument("--only", action="append", choices=tuple(SCENARIOS), help="only scenarios of this kind")
+    parser.add_argument("--only", action="append", choices=KINDS, help="only scenarios of this kind")
     parser.add_argument("--keep-going", action="store_true", help="collect what is wrong instead of stopping")
     parser.add_argument("--commands", type=int, default=0, help="every command on so many states, instead")
     parser.add_argument("--workers", type=int, default=1, help="processes; they take turns with the seeds")
@@ -227,9 +272,10 @@ def explore_seeds(options: argparse.Namespace, worker: int) -> tuple[Exploration
         while found.total < limit and time.monotonic() - started < options.seconds:
             found.explore(seed, limit, share=options.share, kinds=options.only or tuple(SCENARIOS))
             seed += options.workers
-            if found.total - told >= 10_000:
+            if found.total - told >= (1_000 if options.only == [catalogs.KIND] else 10_000):
                 told = found.total
                 print(f"{summary(found, time.monotonic() - started)}, seeds to {seed}", flush=True)
+        found.close()
     return found, seed - options.workers
 
 
