@@ -90,7 +90,9 @@ def typed_decoder(run_id: str, names: tuple[str, ...], context: Context, *, seal
         ("log", AnyObject | UnsetType, UNSET) if sealed else ("log", None, None),
     ]
     try:
-        head = msgspec.defstruct("TypedStreamHead", fields, bases=(Typed,), gc=False, kw_only=True, forbid_unknown_fields=True)
+        head = msgspec.defstruct(
+            "TypedStreamHead", fields, bases=(Typed,), gc=False, kw_only=True, forbid_unknown_fields=True
+        )
         return msgspec.json.Decoder(list[head])  # type: ignore[valid-type]
     except UnicodeEncodeError:
         return None

@@ -58,14 +58,15 @@ def apply(state: State, record: Recorded, /) -> State:
     return apply_block(state, block_of(record))
 
 
-def apply_block(state: State, block: Block, /) -> State:
-    """Fold a batch of records; only a few kinds of event matter here."""
+def apply_block(state: State, block: Block, /, *, with_plans: bool = True) -> State:
+    """Fold a batch of records; only a few kinds of event matter here, and plans only to those who want them."""
     if state.run_id is None:
         state.run_id = block.heads[0].run_id
         state.first_timestamp = block.heads[0].timestamp
     if not state.evaluates:
         _tell_kind(state, block)
-    for index in [index for index, head in enumerate(block.heads) if head.event in _WANTED]:
+    wanted = _WANTED if with_plans else _WANTED - {"execution_plan_resolved"}
+    for index in [index for index, head in enumerate(block.heads) if head.event in wanted]:
         _apply_wanted(state, block.heads[index], block.lines[index])
     return state
 

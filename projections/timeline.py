@@ -83,8 +83,9 @@ class State(Struct):
     last_timestamp: float | None = None
 
 
-Running: TypeAlias = dict[tuple[str | None, int | None], tuple["TaskRow | None", Open]]
-"""What a batch has looked up: by task and attempt, the task's row and what is running."""
+Found: TypeAlias = tuple["TaskRow | None", "AttemptRow | None", Open]
+Running: TypeAlias = dict[tuple[str | None, int | None], Found]
+"""What a batch has looked up: by task and attempt, their rows and what is running."""
 _facts_decoder = msgspec.json.Decoder(list[TypedHead])
 
 
@@ -172,9 +173,12 @@ def apply_facts(state: State, facts: Sequence[TypedHead], lines: Iterable[bytes]
         if event == "phase_changed":
             _phase_changed(state, fact, seq, running)
         elif event in _APPLY:
-            _APPLY[event](state, fact, seq, line)
-            if event in _ENDING_ALL:
+            if event in _ENDING_TASK:
+                for attempt in state.open.get(fact.task_id or "", ()):
+                    running.pop((fact.task_id, attempt), None)
+            elif event == "run_finished":
                 running.clear()
+            _APPLY[event](state, fact, seq, line)
     if facts:
         state.last_timestamp = facts[-1].timestamp
 
@@ -213,25 +217,24 @@ def _opened(state: State, fact: TypedHead) -> Open:
 
 
 def _phase_changed(state: State, fact: TypedHead, seq: int, running: Running) -> None:
-    """By far the most frequent event: what `_task` does stands here once more, without its calls."""
-    key = (fact.task_id, fact.attempt)
+    """By far the most frequent event: what `_task` and `_end_phase` do stands here once more, without their calls."""
+    now, key = fact.timestamp, (fact.task_id, fact.attempt)
     found = running.get(key)
     if found is None:
-        found = running[key] = (_task(state, fact, seq), _opened(state, fact))
-    task, opened = found
-    name = fact.phase or "running"
-    row = opened.phase
+        found = running[key] = (_task(state, fact, seq), _attempt(state, fact), _opened(state, fact))
+    task, attempt, opened = found
+    name, row = fact.phase or "running", opened.phase
     if row is not None and row.phase == name:
         row.updates += 1
-        if fact.status is not None:
-            row.status = fact.status
+        row.status = fact.status or row.status
     else:
         if row is not None:
-            _end_phase(state, opened, fact, seq)
+            row.ended_at, row.ended_by, row.ended_seq = now, "phase_changed", seq
+            row.seconds = elapsed_seconds(row.started_at, now)
+            state.phases.append(row)
         row = opened.phase = PhaseRow(
-            seq, fact.task_id, fact.attempt, fact.category, name, fact.timestamp, 1, None, None, None, None, fact.status
+            seq, fact.task_id, fact.attempt, fact.category, name, now, 1, None, None, None, None, fact.status
         )
-        attempt = _attempt(state, fact)
         if attempt is not None:
             attempt.last_phase = name
             attempt.phases += 1
@@ -240,8 +243,7 @@ def _phase_changed(state: State, fact: TypedHead, seq: int, running: Running) ->
     if task is not None:
         if fact.category is not None:
             task.category = fact.category
-        task.last_event_at = fact.timestamp
-        task.last_seq = seq
+        task.last_event_at, task.last_seq = now, seq
     payload = fact.payload
     if payload is not None and payload.error is not UNSET:
         error = payload_members(b'{"payload":{"error":%b}}' % bytes(payload.error)).get("error")
@@ -370,7 +372,7 @@ _APPLY = {
 }
 
 
-_ENDING_ALL = frozenset({"task_started", "task_finished", "run_finished"})
+_ENDING_TASK = frozenset({"task_started", "task_finished"})
 
 
 class _Position(Struct, gc=False):

@@ -14,7 +14,6 @@ import xxhash
 from msgspec import UNSET, Raw, Struct
 
 from projections import Base, progress, run_info, timeline
-from projections import plans as plans_fold
 
 from .. import codec
 from ..chain import Chain, Link
@@ -190,13 +189,11 @@ class StreamReader:
     def _read_block(self, block: Block, context: Context | None) -> None:
         state = self.state
         progress.apply_block(state.progress, block)
-        run_info.apply_block(state.run_info, block)
-        if state.run_info.plans.unique:
-            state.run_info.plans = plans_fold.State()  # the plans have rows of their own
+        run_info.apply_block(state.run_info, block, with_plans=False)  # they have rows of their own
         timeline.apply_block(state.timeline, block)
         if state.first is None:
             state.first = First(as_float(block.heads[0].timestamp), _context(block, context))
-        times = [as_float(head.timestamp) for head in block.heads]
+        times = [head.timestamp if block.typed else as_float(head.timestamp) for head in block.heads]
         _note_gaps(state, times, block.first_seq)
         state.retries += len(state.timeline.retries)
         plain = block.typed and self.sink.as_lines and context == state.first.context
