@@ -174,11 +174,12 @@ class Catalog:
     ) -> None:
         """Build on a copy (of nothing, for a first build) and put it in the file's place."""
         self._tidy()
-        if have:
-            self._copy()
+        has_log = have and self._copy()
         # Nothing of a build that is cut off is ever used, so it needs no write-ahead log; and no checkpoint but at its
-        # end: one on the way writes rows that don't fill a group yet, and again when they do.
-        self.connection.execute(f"ATTACH {quoted(self._part)} AS store (RECOVERY_MODE no_wal_writes)")
+        # end: one on the way writes rows that don't fill a group yet, and again when they do. Where there is a log
+        # already it is gone on with: DuckDB 2.0.1 overwrites its own memory when told to replay one and write none.
+        options = "" if has_log else " (RECOVERY_MODE no_wal_writes)"
+        self.connection.execute(f"ATTACH {quoted(self._part)} AS store{options}")
         self.connection.execute("SET checkpoint_threshold='1TB'")
         try:
             if not have:
@@ -190,12 +191,16 @@ class Catalog:
             self.detach()
         self._publish()
 
-    def _copy(self) -> None:
-        """The published file, with what a killed refresh left in its log: `changes` were found with both."""
+    def _copy(self) -> bool:
+        """The published file, and what a killed refresh left in a log: `changes` were found with both.
+
+        Whether there is a log.
+        """
         self.files.copy(self.file, self._part)
-        for log, copy in zip(_logs(self.file), _logs(self._part), strict=True):
-            if log.exists():
-                self.files.copy(log, copy)
+        logs = [(log, copy) for log, copy in zip(_logs(self.file), _logs(self._part), strict=True) if log.exists()]
+        for log, copy in logs:
+            self.files.copy(log, copy)
+        return bool(logs)
 
     def _publish(self) -> None:
         """Put the build in the file's place, never beside a log that isn't its own."""
