@@ -3,11 +3,10 @@
 WITH slow AS (
     SELECT run_key, task_id, attempt
     FROM attempts
-    WHERE seconds IS NOT NULL
-    QUALIFY percent_rank() OVER (ORDER BY seconds DESC) <= CAST($slowest AS DOUBLE)
+    WHERE seconds >= (SELECT quantile_disc(seconds, 1 - CAST($slowest AS DOUBLE)) FROM attempts)
 )
-SELECT phases.phase, count(*) AS stays, round(sum(phases.seconds), 3) AS seconds,
+SELECT phase, count(*) AS stays, round(sum(phases.seconds), 3) AS seconds,
        round(sum(phases.seconds) / sum(sum(phases.seconds)) OVER (), 4) AS share
-FROM phases JOIN slow USING (run_key, task_id, attempt)
+FROM phases SEMI JOIN slow USING (run_key, task_id, attempt)
 GROUP BY ALL
-ORDER BY seconds DESC, phases.phase
+ORDER BY seconds DESC, phase
