@@ -12,10 +12,12 @@ import pytest
 from msgspec import to_builtins
 from recorded import ROOT, RUNS
 
+from eventstore import reading
+from eventstore.codec import envelope_members
 from eventstore.errors import InputError
-from eventstore.events import event_name
-from eventstore.history import connect
+from eventstore.history import connect, placing, values
 from eventstore.history.session import CatalogChoice, open_history
+from eventstore.records import Recorded
 from eventstore.replaying import fold_run
 from eventstore.scan import scan
 from projections import fold, timeline
@@ -63,13 +65,9 @@ def check_run(connection: Any, run_key: str, path: Path) -> None:
 
     stream = scan(path / "progress.jsonl", max_findings=None)
     records = list(stream)
-    columns = 'seq, line, "offset", run_id, event, epoch_us("timestamp"), task_id'
-    wanted = [
-        (r.seq, r.line_number, r.offset, e.run_id, event_name(e), moments(e.timestamp), e.task_id)
-        for r in records
-        for e in [r.event]
-    ]
-    assert ask(f"SELECT {columns} FROM events WHERE run_key = ? ORDER BY seq") == wanted
+    places = 'seq, line, "offset", epoch_us("timestamp")'
+    members = ", ".join((*TEXTS, "attempt", "request_index"))
+    assert ask(f"SELECT {places}, {members} FROM events WHERE run_key = ? ORDER BY seq") == list(map(wanted_row, records))
     check_timeline(ask, path)
     snapshots, _, _ = fold_run(path)
     counters = ask(f"SELECT {', '.join(COUNTERS)}, status, events FROM runs WHERE run_key = ?")[0]
@@ -80,12 +78,30 @@ def check_run(connection: Any, run_key: str, path: Path) -> None:
     assert sorted(damage, key=repr) == sorted(findings, key=repr)
 
 
+TEXTS = (
+    "run_id", "event", "task_id", "category", "phase", "status", "orchestration_id", "request_key", "request_name",
+)  # fmt: skip
+
+
+def wanted_row(record: Recorded) -> tuple[Any, ...]:
+    """The row of an event, without its payload."""
+    members = envelope_members(record.event)
+    return (
+        record.seq, record.line_number, record.offset, moments(record.event.timestamp),
+        *(values.text(members[name]) for name in TEXTS),
+        values.as_int(members["attempt"]), values.as_int(members["request_index"]),
+    )  # fmt: skip
+
+
 def check_timeline(ask: Callable[[str], list[Any]], path: Path) -> None:
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for row in timeline.rows(fold(timeline, scan(path / "progress.jsonl"))):
         by_kind.setdefault(type(row).__name__, []).append(to_builtins(row))
     for view, kind, names in (
-        ("phases", "PhaseRow", ("seq", "task_id", "attempt", "phase", "seconds", "ended_seq", "updates", "error")),
+        (
+            "phases", "PhaseRow",
+            ("seq", "task_id", "attempt", "category", "phase", "seconds", "ended_seq", "updates", "status", "error"),
+        ),
         ("tasks", "TaskRow", ("task_id", "category", "status", "severity", "seconds", "attempts", "last_phase")),
         ("attempts", "AttemptRow", ("task_id", "attempt", "status", "seconds", "starts", "retries", "phases")),
         ("retries", "RetryRow", ("seq", "task_id", "attempt", "retry", "stage", "phase", "discarded_seconds")),
@@ -101,6 +117,39 @@ def check_timeline(ask: Callable[[str], list[Any]], path: Path) -> None:
 def test_views_over_all_recorded_runs_agree_with_the_folds() -> None:
     """SQL sees exactly the records that scan accepted, and counts as replay does."""
     check_views(ROOT)
+
+
+def test_clean_lines_go_as_they_are_and_stays_stand_where_they_begin() -> None:
+    """The quick way is the one that recorded streams take: nearly all lines, and most stays in a phase."""
+    connection = open_history([ROOT], catalog=MEMORY)
+    try:
+        counted = connection.execute(
+            "SELECT count(*), count(*) FILTER (own_context), count(stay_seconds) FROM store.main.events"
+        ).fetchone()
+        apart = connection.execute("SELECT count(*) FROM store.main.phases").fetchone()
+    finally:
+        connection.close()
+    assert counted[1] < counted[0] / 10
+    assert counted[2] > apart[0]
+
+
+def test_batches_of_any_size_make_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stay that ends in a later batch than it began in has a row of its own."""
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(placing, "BATCH_BYTES", 1)
+    check_views(ROOT)
+
+
+def test_lines_of_another_request_keep_their_own(tmp_path: Path) -> None:
+    """One stream, three requests: no line gets the request of the first."""
+    stream = next(ROOT.rglob("progress.jsonl")).read_bytes().splitlines(keepends=True)
+    lines = [
+        json.dumps(json.loads(line) | {"request_index": index // 7 % 3, "request_name": None}).encode() + b"\n"
+        for index, line in enumerate(stream)
+    ]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "progress.jsonl").write_bytes(b"".join(lines))
+    check_views(tmp_path)
 
 
 def test_views_from_a_catalog_agree_with_the_folds() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from recorded import ROOT, RUNS
 
-from eventstore.errors import CompassError, UsageError
+from eventstore.errors import CompassError, OutputError, UsageError
 from eventstore.history import session
 from eventstore.history.catalog import default_file
 from eventstore.history.session import CatalogChoice, open_history
@@ -295,6 +295,52 @@ def test_workers_read_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     done, _ = session.index(tmp_path / "runs", workers=2, progress=lambda count, total: told.append((count, total)))
     assert told[-1] == (done.bytes_read, done.bytes_read)
     assert_current(tmp_path / "runs")
+
+
+SCRIPT = """
+from pathlib import Path
+from eventstore.history import ingest, session
+ingest.WORKER_BYTES, ingest.CHUNK_BYTES = 0, 100_000
+print("built", session.index(Path("runs"), workers=2)[0].read)
+"""
+
+
+def test_a_script_without_a_main_guard_builds_with_workers(tmp_path: Path) -> None:
+    """The processes that read run nothing of the program that started them."""
+    shutil.copytree(ROOT, tmp_path / "runs")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split()[0], done.stdout.count("built"), done.stderr, done.returncode) == ("built", 1, "", 0)
+
+
+def test_a_reading_process_that_is_killed_is_told_of() -> None:
+    """A sentence, not a hang; what it raised by itself arrives as it is."""
+    from eventstore.history.readers import Readers
+
+    with Readers(1, os.abort) as readers, pytest.raises(OutputError, match="was killed"):
+        readers.submit().result(30)
+    with Readers(1, os.listdir) as readers, pytest.raises(FileNotFoundError):
+        readers.submit("/there is no such folder").result(30)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_line_that_duckdb_refuses_costs_a_first_build_nothing_but_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """All that was loaded before it is undone with it, and comes again."""
+    from eventstore.history import ingest
+
+    monkeypatch.setattr(ingest, "WORKER_BYTES", 0)
+    monkeypatch.setattr(ingest, "CHUNK_BYTES", 10_000)
+    for number in range(6):
+        twice = b', "status": null, "status": "a"}' if number == 4 else b"}"
+        write_run(tmp_path, f"run{number}", STREAM.replace(b"}\n", twice + b"\n", 1))
+    refused = []
+    fill = ingest._fill
+    monkeypatch.setattr(ingest, "_fill", lambda *given: refused.append(fill(*given)) or refused[-1])
+    session.index(tmp_path, workers=workers)
+    assert refused == [False]
+    assert_current(tmp_path)
 
 
 REQUEST = {section: {"id": "x"} for section in ("model", "benchmark", "harness", "environment")}

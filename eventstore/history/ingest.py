@@ -7,7 +7,7 @@ several processes; DuckDB takes the rows of each while the others are still read
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ from msgspec import Struct
 from ..rundir import RunDir
 from ..scan import STREAM_NAME
 from .read import read_run
+from .readers import Readers
 from .spool import RefusedByDuckDB, Spool, load_folder, loading, make_folder, remove_folder
 from .stream import keep, keep_reached, restore, unchanged_so_far
 from .tables import ALL_TABLES, PlacedRun
@@ -247,11 +248,9 @@ def _apply_in_workers(
     connection: Any, sources: list[Source], workers: int, tell: Callable[[int], None], step: Step
 ) -> None:
     """Chunks of runs are read by processes into folders; this one loads the folders as they come."""
-    import multiprocessing
-
     parent = make_folder()
     try:
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with Readers(workers, read_chunk) as readers:
             waiting = _chunks(sources)
             running: dict[Future[list[bytes | None]], tuple[Path, list[Source]]] = {}
             number = 0
@@ -261,7 +260,7 @@ def _apply_in_workers(
                     folder = parent / str(number)
                     folder.mkdir()
                     number += 1
-                    running[pool.submit(read_chunk, folder, chunk)] = (folder, chunk)
+                    running[readers.submit(folder, chunk)] = (folder, chunk)
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:

@@ -1,0 +1,90 @@
+"""Processes that read runs for a large first build.
+
+Each is a new interpreter that gets chunks by its standard input. The pools of the standard library would run the
+caller's main module once more in each of them, which ends badly for a script or a notebook that builds a history.
+"""
+
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import OutputError
+
+_PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from eventstore.history.readers import serve; serve()"
+
+
+class Readers:
+    """`count` processes; `submit` gives one of them a call of `work`. They go with the block."""
+
+    def __init__(self, count: int, work: Callable[..., Any]) -> None:
+        self._work = work
+        self._threads = ThreadPoolExecutor(count)
+        self._own = threading.local()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> "Readers":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            for process in self._processes:
+                process.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for process in self._processes:
+            process.communicate()  # the end of its input is the end of it
+
+    def submit(self, *arguments: Any) -> Future[Any]:
+        """The future result of `work(*arguments)`. Raises what it raised, OutputError if its process was killed."""
+        return self._threads.submit(self._call, arguments)
+
+    def _call(self, arguments: tuple[Any, ...]) -> Any:
+        process = getattr(self._own, "process", None) or self._start()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            pickle.dump((self._work, arguments), process.stdin)
+            process.stdin.flush()
+            done, result = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            raise OutputError("a process that reads runs was killed; was there too little memory?") from None
+        if not done:
+            raise result
+        return result
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        package = Path(__file__).parents[2]
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(package)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._own.process = process
+        self._processes.append(process)
+        return process
+
+
+def serve() -> None:
+    """Answer calls from standard input on standard output until there are no more, or nobody listens."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    calls, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr
+    while True:
+        try:
+            work, arguments = pickle.load(calls)
+        except EOFError:
+            return
+        try:
+            answer = (True, work(*arguments))
+        except Exception as error:
+            answer = (False, error)
+        try:
+            pickle.dump(answer, answers)
+            answers.flush()
+        except BrokenPipeError:
+            return
