@@ -48,7 +48,7 @@ class CatalogScenario:
 
 
 def answers(connection: Any) -> Answers:
-    """What the rows of each run add up to, view by view: their number, lengths of payloads, and a hash of everything."""
+    """What the rows of each run add up to in each view: their number, a hash of everything, lengths of payloads."""
     found: Answers = {}
     for view, left_out in VIEWS.items():
         lengths = ", sum(length(payload_text))" if view == "events" else ""
@@ -73,7 +73,7 @@ def truth(runs: Path) -> Answers:
 
 
 def catalog(folder: Path, rng: random.Random) -> CatalogScenario:
-    """One to three refreshes, of a catalog that there was or wasn't: in place, on a copy because somebody reads, anew."""
+    """Refreshes of a catalog that there was or wasn't: in place, on a copy because somebody reads, or anew."""
     runs, store = folder / "runs", folder / "store"
     runs.mkdir()
     store.mkdir()

@@ -1,0 +1,332 @@
+"""The catalog after any crash, on a full disk, with bytes that changed: the answer is right, at worst built anew."""
+
+import errno
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from recorded import ROOT, RUNS
+
+from eventstore.errors import OutputError
+from eventstore.filesystem import FileSystem
+from eventstore.history import guard, session
+from eventstore.history.catalog import Catalog
+from eventstore.history.session import CatalogChoice
+from tests.crash import catalog_judge, catalogs
+from tests.crash.calls import duckdb_library, led
+from tests.crash.catalogs import FILE_NAME, answers, refresh, truth
+from tests.crash.disk import Point, RecordingFileSystem, names_after, points
+from tests.crash.explorer import Exploration
+from tests.crash.judge import Wrong, lay_down
+from tests.crash.states import state_of
+
+SEEDS, SHARE = range(40, 43), 14
+PROJECT = Path(__file__).parent.parent
+STREAM = (ROOT / RUNS["r_retry2"] / "progress.jsonl").read_bytes()
+
+watched = pytest.mark.skipif(not catalogs.is_possible(), reason="DuckDB's calls can be watched on 64-bit Linux only")
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory where the system has one."""
+    import tempfile
+
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=base) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two runs; the stream of `a` is the first third of a real one."""
+    for name in ("a", "b"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "progress.jsonl").write_bytes(STREAM[:40_000])
+    (tmp_path / "runs" / "b" / "progress.jsonl").write_bytes(STREAM)
+    (tmp_path / "store").mkdir()
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def file(runs: Path) -> Path:
+    """Where the catalog is."""
+    return runs.parent / "store" / FILE_NAME
+
+
+def grow(runs: Path, to: int) -> None:
+    path = runs / "a" / "progress.jsonl"
+    with path.open("ab") as stream:
+        stream.write(STREAM[path.stat().st_size : to])
+
+
+def answer(runs: Path, file: Path) -> catalogs.Answers:
+    return session.with_history([runs], answers, catalog=CatalogChoice(file=file))
+
+
+# -- crash states
+
+
+@watched
+def test_a_sample_of_what_a_crash_leaves_of_a_catalog_gives_right_answers(memory: Path) -> None:
+    """A first build, a refresh in place or on a copy, crashed between any two calls, DuckDB's own among them, and once
+    more in the recovery; or with bytes that changed afterwards. Answers are right, unrefreshed and refreshed."""
+    found = Exploration(memory)
+    try:
+        for number, seed in enumerate(SEEDS, 1):
+            found.explore(seed, number * SHARE, share=SHARE, kinds=[catalogs.KIND])
+    finally:
+        found.close()
+    assert found.total == len(SEEDS) * SHARE and not found.wrong
+
+
+@watched
+def test_duckdb_s_calls_are_all_seen(runs: Path, file: Path) -> None:
+    """With every change the model's files are byte for byte those on the disk."""
+    disk = RecordingFileSystem(file.parent)
+    for how in ("in place", "in place", "beside a reader", "anew"):
+        refresh(runs, file, disk, True, how)
+        grow(runs, (runs / "a" / "progress.jsonl").stat().st_size + 10_000)
+    last = list(points(disk))[-1]
+    assert everything_kept(last) == {path.name: path.read_bytes() for path in file.parent.iterdir()}
+    assert {note.kind for note in disk.notes} >= {"change", "fsync", "name", "sync_folder"}
+    before = len(disk.notes)
+    refresh(runs, file, None, True)
+    assert len(disk.notes) == before
+
+
+def everything_kept(point: Point) -> dict[str, bytes]:
+    return state_of(point, names_after(point.names, point.pending_names), {})
+
+
+@watched
+def test_a_build_is_synced_before_its_name_is(runs: Path, file: Path) -> None:
+    """What is published has its data: nothing of it is unsynced when it gets its name, and then the name is synced."""
+    disk = RecordingFileSystem(file.parent)
+    refresh(runs, file, disk, True)
+    found = list(points(disk))
+    at = next(n for n, note in enumerate(disk.notes) if note.name is not None and note.name.name == FILE_NAME)
+    assert found[at].files[disk.notes[at].name.inode].pending == ()  # type: ignore[union-attr, index]
+    assert disk.notes[at + 1].kind == "sync_folder"
+
+
+def lay_down_killed_refresh(runs: Path, file: Path) -> list[catalogs.Answers]:
+    """A catalog whose refresh in place was killed after its commit: its rows are in DuckDB's log.
+
+    The right answers before and after that refresh.
+    """
+    steps = [truth(runs)]
+    refresh(runs, file, None, True)
+    disk = RecordingFileSystem(file.parent)
+    grow(runs, 80_000)
+    refresh(runs, file, disk, True)
+    log = next(note.name.inode for note in disk.notes if note.name is not None and note.name.name.endswith(".wal"))
+    commit = max(number for number, note in enumerate(disk.notes) if (note.kind, note.inode) == ("fsync", log))
+    lay_down(everything_kept(list(points(disk))[commit + 1]), file.parent)
+    assert file.with_name(f"{FILE_NAME}.wal").stat().st_size > 10_000
+    return [*steps, truth(runs)]
+
+
+@watched
+def test_a_copy_for_a_refresh_beside_a_reader_has_the_log_of_a_killed_one(
+    runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes were found with the log and applied to a copy without it: the rows in it were missing for ever."""
+    steps = lay_down_killed_refresh(runs, file)
+    before = {path.name: path.read_bytes() for path in file.parent.iterdir()}
+    grow(runs, 120_000)
+    steps.append(truth(runs))
+    catalog_judge.judge_catalog(runs, file.parent, steps, seed=3)
+    lay_down(before, file.parent)
+    monkeypatch.setattr(Catalog, "_copy", lambda self: self.files.copy(self.file, self._part))
+    with pytest.raises(Wrong, match="every view is right"):
+        catalog_judge.judge_catalog(runs, file.parent, steps, seed=3)
+
+
+@watched
+@pytest.mark.parametrize("length", [0, 20, 88, 4096, 9000])
+def test_a_log_cut_short_beside_a_reader(runs: Path, file: Path, length: int) -> None:
+    """DuckDB 2.0.1, told to replay a torn log and to write none, overwrote its own memory: it crashed, or hung."""
+    steps = lay_down_killed_refresh(runs, file)
+    grow(runs, 120_000)
+    steps.append(truth(runs))
+    os.truncate(file.with_name(f"{FILE_NAME}.wal"), length)
+    before = {path.name: path.read_bytes() for path in file.parent.iterdir()}
+    with closing(catalog_judge.Judge()) as judge:
+        for _ in range(4):
+            scenario = catalogs.CatalogScenario(RecordingFileSystem(file.parent), runs, steps)
+            judge.judge(scenario, before, file.parent, 3, False)
+
+
+@watched
+def test_a_log_that_belongs_to_another_catalog_changes_nothing(runs: Path, file: Path) -> None:
+    """A crash may keep a log beside the file that replaced its own: an older one, or one built anew."""
+    steps = lay_down_killed_refresh(runs, file)
+    log = file.with_name(f"{FILE_NAME}.wal").read_bytes()
+    grow(runs, 100_000)
+    steps.append(truth(runs))
+    for how in ("in place", "beside a reader", "anew"):
+        refresh(runs, file, None, True, how)
+        file.with_name(f"{FILE_NAME}.wal").write_bytes(log)
+        catalog_judge.judge_catalog(runs, file.parent, steps, seed=0)
+
+
+# -- bytes that changed
+
+
+def damage(file: Path, at: int) -> None:
+    with file.open("r+b") as catalog:
+        catalog.seek(at)
+        found = catalog.read(64)
+        catalog.seek(at)
+        catalog.write(bytes(byte ^ 255 for byte in found))
+
+
+def test_a_damaged_block_is_noticed_whenever_it_is_read(runs: Path, file: Path) -> None:
+    """DuckDB checks a block when it is read: while opening, or in the midst of an answer, which is then begun anew."""
+    session.index(runs, file)
+    sound, right = file.read_bytes(), truth(runs)
+    tries = []
+    for block in range(12_288, len(sound), 262_144):
+        file.write_bytes(sound)
+        damage(file, block + 2000)
+        calls = 0
+
+        def work(connection: Any) -> catalogs.Answers:
+            nonlocal calls
+            calls += 1
+            return answers(connection)
+
+        assert session.with_history([runs], work, catalog=CatalogChoice(file=file)) == right
+        tries.append(calls)
+        assert answer(runs, file) == right and calls <= 2
+    assert 2 in tries
+
+
+def late_block(file: Path) -> int:
+    """A block without which the history opens, and the texts of payloads can't be read."""
+    sound = file.read_bytes()
+    try:
+        for block in range(12_288, len(sound), 262_144):
+            damage(file, block + 2000)
+            try:
+                with closing(duckdb.connect(str(file), read_only=True)) as connection:
+                    for table in ("runs", "sources"):
+                        connection.execute(f"SELECT sum(hash(r)) FROM {table} AS r").fetchall()
+                    try:
+                        connection.execute("SELECT sum(length(payload_text)) FROM events").fetchall()
+                    except duckdb.Error as error:
+                        assert guard.is_broken(error)
+                        return block
+            except duckdb.Error:
+                pass
+            file.write_bytes(sound)
+    finally:
+        file.write_bytes(sound)
+    raise AssertionError("no such block")
+
+
+def call(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from cli.main import main; main()", *map(str, words)]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("trusted", [(), ("--trusted",)])
+def test_a_query_that_meets_a_damaged_block_is_answered(runs: Path, file: Path, trusted: tuple[str, ...]) -> None:
+    """One answer, exit code 0, and the catalog is whole again; also where the catalog isn't brought up to date."""
+    session.index(runs, file)
+    sql = "SELECT count(*) AS n, sum(length(payload_text)) AS bytes FROM events"
+    wanted = json.loads(call("query", sql, runs, "--no-catalog", "--json").stdout)
+    for more in ((), ("--no-refresh",)):
+        damage(file, late_block(file) + 2000)
+        done = call("query", sql, runs, "--catalog", file, "--json", *more, *trusted)
+        assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, wanted, "")
+        assert session.index(runs, file)[0].read == 0
+        with closing(duckdb.connect(str(file), read_only=True)) as connection:
+            connection.execute("SELECT sum(hash(r)) FROM events AS r").fetchall()
+
+
+def test_sql_that_only_looks_like_damage_keeps_the_catalog(runs: Path, file: Path) -> None:
+    """The catalog is looked at before it is built anew, and the error is told."""
+    session.index(runs, file)
+    before = file.stat().st_ino
+    done = call("query", "SELECT error('Corrupt database file') FROM runs", runs, "--catalog", file)
+    assert done.returncode == 2 and "Corrupt" in done.stderr and "Traceback" not in done.stderr
+
+    def work(connection: Any) -> None:
+        raise duckdb.IOException("not the catalog's fault")
+
+    with pytest.raises(duckdb.IOException):
+        session.with_history([runs], work, catalog=CatalogChoice(file=file))
+    assert file.stat().st_ino == before
+
+
+# -- a full disk
+
+
+class FullDisk(FileSystem):
+    """After `room` bytes there is no space left."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.write = self._write  # type: ignore[method-assign, assignment]
+
+    def _take(self, count: int) -> None:
+        if count > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= count
+
+    def _write(self, fd: int, content: bytes | memoryview) -> int:
+        self._take(len(content))
+        return os.write(fd, content)
+
+    def pwrite(self, fd: int, content: bytes, offset: int) -> int:
+        self._take(len(content))
+        return os.pwrite(fd, content, offset)
+
+
+@watched
+@pytest.mark.parametrize("built", [False, True])
+def test_a_full_disk_is_told_and_the_answer_comes_all_the_same(
+    runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch, built: bool
+) -> None:
+    """Wherever it happens: a clear error where a catalog was asked for, the runs read each time where it wasn't."""
+    if built:
+        session.index(runs, file)
+        grow(runs, 60_000)
+    right = truth(runs)
+    before = {path.name: path.read_bytes() for path in file.parent.iterdir()}
+    monkeypatch.setattr(session, "default_file", lambda root: file)
+    rng = random.Random(1)
+    for room in (0, 5000, 20_000, *(rng.randrange(3_000_000) for _ in range(3))):
+        lay_down(before, file.parent)
+        told: list[tuple[str, str]] = []
+        with with_disk(monkeypatch, FullDisk(room)):
+            found = session.with_history(
+                [runs], answers, catalog=CatalogChoice(), on_problem=lambda *problem, told=told: told.append(problem)
+            )
+        assert found == right and (told == [] or "catalog" in told[-1][1])
+        lay_down(before, file.parent)
+        with with_disk(monkeypatch, FullDisk(room)), pytest.raises(OutputError, match="can't be"):
+            session.index(runs, file, rebuild=True)
+        assert answer(runs, file) == right
+
+
+def with_disk(monkeypatch: pytest.MonkeyPatch, files: FileSystem) -> Any:
+    """While this holds, the catalog and DuckDB write to that disk."""
+    from contextlib import ExitStack
+
+    stack = ExitStack()
+    patch = stack.enter_context(monkeypatch.context())
+    made: Callable[..., Catalog] = Catalog
+    patch.setattr(session, "Catalog", lambda connection, file: made(connection, file, files))
+    stack.enter_context(led(files, duckdb_library()))
+    return stack
