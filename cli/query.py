@@ -20,7 +20,7 @@ FORMATS = ("table", *rows.WRITERS, "parquet")
 TERMINAL_ROWS = 200
 _MAX_PROBLEMS = 20
 _AGAIN = 75
-"""No exit code of ours: the child asks to be called once more, with a catalog that is looked at first."""
+"""No exit code of ours: the child asks to be called once more, after a look at the catalog."""
 _QUESTION_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
@@ -41,7 +41,8 @@ class Call(Struct, frozen=True, kw_only=True):
     refresh: bool
     catalog: Path | None
     no_catalog: bool
-    doubted: bool = False
+    rebuild: bool = False
+    again: bool = False
 
 
 @click.command(name="query")
@@ -82,8 +83,36 @@ def command(
         out=out, limit=limit, explain=explain, trusted=trusted, as_json=as_json, timeout=timeout, memory=memory,
         refresh=not no_refresh, catalog=catalog, no_catalog=no_catalog,
     )  # fmt: skip
-    code = _ask(call)
-    return code if code != _AGAIN else _ask(replace(call, doubted=True))
+    return _ask_twice(call)
+
+
+def _ask_twice(call: Call) -> int:
+    """The exit code; where the catalog may be broken, once more, after it was looked at and, if need be, built anew."""
+    from eventstore.history.limits import BrokenDownError
+
+    try:
+        code = _ask(call)
+    except BrokenDownError:
+        if call.no_catalog or _is_sound(call):
+            raise
+        return _ask(replace(call, rebuild=True, again=True))
+    if code != _AGAIN:
+        return code
+    return _ask(replace(call, rebuild=not _is_sound(call), again=True))
+
+
+def _is_sound(call: Call) -> bool:
+    """Whether the catalog can be read, found out in a process of its own: DuckDB may not survive it."""
+    from eventstore.history import session
+    from eventstore.history.limits import BrokenDownError, memory_bytes, run_limited
+
+    def look(begin: Callable[[], None]) -> int:
+        return int(not session.catalog_is_sound(call.paths, session.CatalogChoice(file=call.catalog)))
+
+    try:
+        return run_limited(look, timeout_seconds=call.timeout, memory=memory_bytes(call.memory)) == 0
+    except BrokenDownError:
+        return False
 
 
 def _ask(call: Call) -> int:
@@ -151,7 +180,7 @@ def _answer(call: Call, begin: Callable[[], None]) -> int:
         connection = session.open_history(
             call.paths,
             catalog=session.CatalogChoice(
-                file=call.catalog, off=call.no_catalog, refresh=call.refresh, doubted=call.doubted
+                file=call.catalog, off=call.no_catalog, refresh=call.refresh, rebuild=call.rebuild
             ),
             on_problem=lambda path, words: problems.append(f"{path}: {words}"),
             memory_limit=None if call.trusted else call.memory,
@@ -167,7 +196,7 @@ def _answer(call: Call, begin: Callable[[], None]) -> int:
             return output.OK
         return _write(asking.ask(connection, call.sql, call.parameters, trusted=call.trusted), call)
     except guard.BrokenCatalogError:
-        if call.doubted or call.no_catalog:
+        if call.again or call.no_catalog:
             raise
         return _AGAIN
     finally:

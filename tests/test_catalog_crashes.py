@@ -4,22 +4,25 @@ import errno
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import duckdb
 import pytest
 from recorded import ROOT, RUNS
 
+from cli import query
 from eventstore.errors import OutputError
 from eventstore.filesystem import FileSystem
 from eventstore.history import guard, session
 from eventstore.history.catalog import Catalog
 from eventstore.history.session import CatalogChoice
+from tests.commands import Command
 from tests.crash import catalog_judge, catalogs
 from tests.crash.calls import duckdb_library, led
 from tests.crash.catalogs import FILE_NAME, answers, refresh, truth
@@ -190,6 +193,7 @@ def damage(file: Path, at: int) -> None:
         catalog.write(bytes(byte ^ 255 for byte in found))
 
 
+@pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1.5 doesn't check every block, and may crash")
 def test_a_damaged_block_is_noticed_whenever_it_is_read(runs: Path, file: Path) -> None:
     """DuckDB checks a block when it is read: while opening, or in the midst of an answer, which is then begun anew."""
     session.index(runs, file)
@@ -252,6 +256,28 @@ def test_a_query_that_meets_a_damaged_block_is_answered(runs: Path, file: Path, 
         assert session.index(runs, file)[0].read == 0
         with closing(duckdb.connect(str(file), read_only=True)) as connection:
             connection.execute("SELECT sum(hash(r)) FROM events AS r").fetchall()
+
+
+@pytest.mark.parametrize("sound", [False, True])
+def test_a_process_that_breaks_down_on_a_catalog(
+    runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], sound: bool
+) -> None:
+    """DuckDB 1.5.6 reads some damaged blocks unchecked, and crashes: another process looks, and builds it anew."""
+    session.index(runs, file)
+    answered, looked = query._answer, Catalog.is_sound
+
+    def crash(*ignored: object) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    monkeypatch.setattr(query, "_answer", lambda call, begin: answered(call, begin) if call.rebuild else crash())
+    monkeypatch.setattr(Catalog, "is_sound", looked if sound else crash)
+    command, before = Command(capfd), file.stat().st_ino
+    code = command("query", "SELECT count(*) AS n FROM events", runs, "--catalog", file, "--json")
+    if sound:
+        assert code == 1 and "broke down" in command.document["error"]["message"] and file.stat().st_ino == before
+    else:
+        assert code == 0 and command.document[0]["n"] > 20 and file.stat().st_ino != before
 
 
 def test_sql_that_only_looks_like_damage_keeps_the_catalog(runs: Path, file: Path) -> None:

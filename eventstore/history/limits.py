@@ -27,6 +27,10 @@ class LimitError(CompassError):
     kind = "limit"
 
 
+class BrokenDownError(LimitError):
+    """The process that ran the SQL was ended by a signal that nobody sent: too much memory, or a damaged catalog."""
+
+
 def memory_bytes(words: str) -> int:
     """`2GB`, `512MiB` as bytes. Raises UsageError."""
     number = words.strip().rstrip("BbIiKkMmGg ")
@@ -44,7 +48,8 @@ def run_limited(work: Callable[[Callable[[], None]], int], *, timeout_seconds: f
     """Do `work` in a child process and return its exit code.
 
     `work` is given a function that it calls right before the SQL runs: limits hold, and the clock runs, from then on.
-    Raises LimitError when the time is up or the process broke down, KeyboardInterrupt when this one is interrupted.
+    Raises LimitError when the time is up, BrokenDownError when the process broke down, KeyboardInterrupt when this one
+    is interrupted.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -68,7 +73,7 @@ def run_limited(work: Callable[[Callable[[], None]], int], *, timeout_seconds: f
     if not in_time or code == -signal.SIGXCPU:
         raise LimitError(f"the time is up: the SQL ran longer than {timeout_seconds:g} s; see --timeout")
     if code < 0:
-        raise LimitError(f"the process that ran the SQL broke down (signal {-code}); did it need too much memory?")
+        raise BrokenDownError(f"the process that ran the SQL broke down (signal {-code}); did it need too much memory?")
     return code
 
 

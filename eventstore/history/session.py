@@ -154,6 +154,17 @@ def with_history(
     raise AssertionError("the second turn returns or raises")
 
 
+def catalog_is_sound(paths: Sequence[str | os.PathLike[str]], choice: CatalogChoice) -> bool:
+    """Whether all of the catalog that a history of these paths would use can be read; also where it would use none."""
+    if choice.off or (len(paths) > 1 and choice.file is None):
+        return True
+    connection = _open(None, None)
+    try:
+        return Catalog(connection, choice.file or default_file(Path(paths[0]) if paths else Path())).is_sound()
+    finally:
+        close(connection)
+
+
 def index(
     path: str | os.PathLike[str],
     file: Path | None = None,
