@@ -162,6 +162,7 @@ class Catalog:
         """Attach the published file for writing; False while somebody reads it."""
         import duckdb
 
+        self.files.sync_folder(self.file.parent)  # the log of a refresh before is gone for good before there is another
         try:
             self.connection.execute(f"ATTACH {quoted(self.file)} AS store")
         except duckdb.Error:
@@ -203,11 +204,15 @@ class Catalog:
         return bool(logs)
 
     def _publish(self) -> None:
-        """Put the build in the file's place, never beside a log that isn't its own."""
+        """Put the build in the file's place, never beside a log that isn't its own.
+
+        DuckDB doesn't sync names. After a crash a log may be there again beside a file that it doesn't belong to, and
+        1.5 would take it for that file's own (2.0 looks who wrote it).
+        """
         if any(log.exists() for log in _logs(self._part)):
             raise OutputError(f"{self._part}: DuckDB did not finish it", self._part)
-        if self._remove(*_logs(self.file)):
-            self.files.sync_folder(self.file.parent)
+        self._remove(*_logs(self.file))
+        self.files.sync_folder(self.file.parent)  # also for a log that DuckDB removed by itself
         self.files.sync_file(self._part)
         self.files.replace(self._part, self.file)
         self.files.sync_folder(self.file.parent)

