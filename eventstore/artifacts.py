@@ -23,8 +23,8 @@ from msgspec import Struct
 from .containment import inside, is_real_folder, relative_path, sandbox_path
 from .errors import CompassError, DamagedError, InputError, OutputError, RefusedError, UsageError
 from .events import Json
+from .filesystem import REAL
 from .fingerprints import ArtifactLimits, Budget, Fingerprint, fingerprint, fingerprint_all
-from .snapshots import sync_folder
 from .task_names import ARTIFACTS_NAME, DETAILS_NAME, TASK_STATES
 from .tree_copy import ContentIndex, TreeCopy, remove_tree
 
@@ -219,7 +219,7 @@ def _publish(staged: Path, folder: Path, destination: str, durable: bool) -> Pat
     except OSError as error:
         raise OutputError(f"{target}: can't be written: {error.strerror}", target) from None
     if durable:
-        sync_folder(target.parent)
+        REAL.sync_folder(target.parent)
     return target
 
 
@@ -352,7 +352,7 @@ def materialise(
         except OSError as error:
             raise OutputError(f"{target}: can't be written: {error.strerror}", target) from None
     if durable:
-        sync_folder(target.parent)
+        REAL.sync_folder(target.parent)
     return moved
 
 

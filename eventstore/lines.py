@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from . import codec
+from .errors import MalformedLineError
 from .records import Context, Head, TypedPayload, WholeNumber
 from .seal import proves_itself, read_proof
 
@@ -119,6 +120,8 @@ def read_head(content: bytes) -> tuple[Head, bool]:
         checked = _head_decoder.decode(content)
         return Head(checked.run_id, checked.event, checked.timestamp, checked.task_id), checked.log is not UNSET
     except REFUSALS:
+        if content.startswith(codec.BYTE_ORDER_MARK):  # the one that a line may begin with is gone by now
+            raise MalformedLineError("not JSON: it begins with two byte order marks") from None
         members = codec.parse_object(content)
     codec.check_shape(members)
     head = Head(members["run_id"], members["event"], members["timestamp"], codec.task_id_text(members))

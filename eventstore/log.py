@@ -88,14 +88,13 @@ class EventLog:
         clock: Callable[[], float] = time.time,
         lock: RunLock | None = None,
         observe: Observe | None = None,
-        accept_damage: bool = False,
         default_run_id: str | None = None,
     ) -> "EventLog":
         """Take the lock, scan and heal the stream (or make it), and start a session.
 
         `run_id` must be the stream's own if it has one; without it the stream's is taken, else `default_run_id`, else
-        the directory's name. Records that are already there go to `observe` in batches. `accept_damage` is for
-        repairing; a `lock` that is handed in is released on close, and when opening fails.
+        the directory's name. Records that are already there go to `observe` in batches. A `lock` that is handed in
+        is released on close, and when opening fails.
         Raises LockedError, naming the writer that holds the lock; DamagedError where more than a torn tail is wrong;
         UsageError where the stream belongs to another run; OutputError where it can't be written.
         """
@@ -105,7 +104,7 @@ class EventLog:
         lock = lock or RunLock(run_dir)
         opened: Opened | None = None
         try:
-            opened = open_stream(run_dir, files, observe, accept=accept_damage)
+            opened = open_stream(run_dir, files, observe)
             if run_id is not None and opened.run_id is not None and opened.run_id != run_id:
                 raise UsageError(f"{run_dir}: the stream belongs to run {opened.run_id}, not to {run_id}", run_dir)
             name = opened.run_id or run_id or default_run_id or run_dir.resolve().name

@@ -44,21 +44,21 @@ class Opened(Struct, frozen=True):
     created: bool = False
 
 
-def open_stream(run_dir: Path, files: FileSystem, observe: Observe | None = None, *, accept: bool = False) -> Opened:
+def open_stream(run_dir: Path, files: FileSystem, observe: Observe | None = None) -> Opened:
     """Open the stream of a run directory, or make it. The caller holds the lock.
 
-    Accepted records go to `observe` in batches. Raises DamagedError where more than a torn tail is wrong (unless
-    `accept`), OutputError where the stream can't be opened or healed.
+    Accepted records go to `observe` in batches. Raises DamagedError where more than a torn tail is wrong,
+    OutputError where the stream can't be opened or healed.
     """
     path = run_dir / STREAM_NAME
     if not os.path.lexists(path):
         mark = read_witness(run_dir).mark
-        if mark is not None and not accept:
+        if mark is not None:
             raise DamagedError(f"{path}: is gone, and {mark.bytes} bytes of it were on stable storage", path)
         return _create(run_dir, path, files)
     found = _scan(path, observe)
     errors = [f"{count} {name}" for name, count in found.verdicts.items() if VERDICTS[name] == "error"]
-    if errors and not accept:
+    if errors:
         where = next((f" (first at byte {f.offset})" for f in found.findings if f.severity == "error"), "")
         raise DamagedError(
             f"{path}: the stream is damaged: {', '.join(errors)}{where}; `compass-es repair {run_dir}` shows what can "

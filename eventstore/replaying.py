@@ -24,7 +24,7 @@ from .parallel import replay_stream
 from .records import VERDICTS, Block, Finding, Tail
 from .rundir import PROGRESS_NAME, RUN_INFO_NAME, StoredFile, open_run, read_json_file
 from .scan import STREAM_NAME, Scan, scan
-from .snapshots import back_up, replace_file, sync_folder
+from .snapshots import back_up, replace_file
 
 READABLE_SCHEMAS = ("agentcompass.run_info.v3",)
 
@@ -202,7 +202,7 @@ def _write_out(replayed: Replayed, out: Path) -> Replayed:
         if content:
             replace_file(out / name, content, durable=True)
             written.append(name)
-    sync_folder(out)
+    REAL.sync_folder(out)
     return _with(replayed, written=written, refusals=[])
 
 

@@ -35,13 +35,6 @@ def replace_file(path: Path, content: bytes, *, durable: bool, files: FileSystem
         raise OutputError(f"{path}: can't be written: {error.strerror}", path) from None
 
 
-def write_all(fd: int, content: bytes | memoryview) -> None:
-    """Write all of it; a short write is continued."""
-    view = memoryview(content)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 def back_up(path: Path, word: str, files: FileSystem = REAL) -> Path | None:
     """Give the present content of `path` a second, unique name beside it (`<name>.<word>-<n>`), or None without one.
 
@@ -73,14 +66,3 @@ def _link_or_copy(path: Path, backup: Path, files: FileSystem) -> None:
             files.fsync(fd)
         finally:
             files.close(fd)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable. A file system that can't sync folders is left alone."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)

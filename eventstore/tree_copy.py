@@ -17,9 +17,9 @@ from typing import TypeAlias, TypeVar
 import xxhash
 
 from .errors import InputError, OutputError, RefusedError
+from .filesystem import REAL
 from .fingerprints import Budget
 from .reading import describe_kind
-from .snapshots import sync_folder, write_all
 
 _STEP = 1024 * 1024
 _FICLONE = 0x40049409
@@ -161,7 +161,7 @@ class TreeCopy:
         finally:
             os.close(fd)
         if self._durable:
-            sync_folder(target)
+            REAL.sync_folder(target)
         _written(target, lambda: os.chmod(target, mode))
 
     def _file(self, parent: int, name: str, source: Path, target: Path) -> None:
@@ -206,7 +206,7 @@ class TreeCopy:
         try:
             while count := _read(fd, buffer, source):
                 self._budget.spend(source, size=count)
-                write_all(out, buffer[:count])
+                REAL.write_all(out, buffer[:count])
                 digest.update(buffer[:count])
                 size += count
             os.fchmod(out, mode)

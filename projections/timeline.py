@@ -146,14 +146,12 @@ _payload_decoder = msgspec.json.Decoder(_WithPayload)
 
 
 def payload_text(line: bytes) -> JsonText:
-    """The payload of an accepted line as it stands there; where the strict reader doesn't get that far, written anew.
-
-    Raises MalformedLineError for a line that no reader accepts.
-    """
+    """The payload of an accepted line as it stands there; where the strict reader doesn't get that far, written
+    anew."""
     try:
         return bytes(_payload_decoder.decode(line.removeprefix(codec.BYTE_ORDER_MARK)).payload).decode("utf-8")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return codec.dump_compact(codec.parse_object(line).get("payload"), default=str).decode("utf-8")
+        return codec.dump_compact(payload_members(line), default=str).decode("utf-8")
 
 
 def payload_members(line: bytes) -> Json:

@@ -67,7 +67,8 @@ def check_run(connection: Any, run_key: str, path: Path) -> None:
     records = list(stream)
     places = 'seq, line, "offset", epoch_us("timestamp")'
     members = ", ".join((*TEXTS, "attempt", "request_index"))
-    assert ask(f"SELECT {places}, {members} FROM events WHERE run_key = ? ORDER BY seq") == list(map(wanted_row, records))
+    got = ask(f"SELECT {places}, {members} FROM events WHERE run_key = ? ORDER BY seq")
+    assert got == [wanted_row(record) for record in records]
     check_timeline(ask, path)
     snapshots, _, _ = fold_run(path)
     counters = ask(f"SELECT {', '.join(COUNTERS)}, status, events FROM runs WHERE run_key = ?")[0]

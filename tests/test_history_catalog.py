@@ -309,7 +309,10 @@ def test_a_script_without_a_main_guard_builds_with_workers(tmp_path: Path) -> No
     """The processes that read run nothing of the program that started them."""
     shutil.copytree(ROOT, tmp_path / "runs")
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+    )  # fmt: skip
     assert (done.stdout.split()[0], done.stdout.count("built"), done.stderr, done.returncode) == ("built", 1, "", 0)
 
 

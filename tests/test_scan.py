@@ -155,6 +155,13 @@ def test_what_json_writers_in_the_wild_produce_is_read(tmp_path: Path) -> None:
     assert not verdicts(stream) and stream.lines.blank == 2
 
 
+def test_a_second_byte_order_mark_is_rubbish_before_a_record(tmp_path: Path) -> None:
+    """One may begin a line; of two the line is damaged, and the record behind them is kept."""
+    tasks, stream = read(tmp_path, LINES[0] + b"\xef\xbb\xbf\xef\xbb\xbf" + LINES[1] + LINES[2])
+    assert tasks == ["t0", "t1", "t2"]
+    assert only(stream, "glued_line")[:2] == (2, AT[1])
+
+
 def test_payload_nested_beyond_any_parser_still_counts(tmp_path: Path) -> None:
     """A payload that can't be held is sound JSON all the same, or it is damage: never a crash."""
     deep = plain_line(1).replace(b'"payload":{}', b'"payload":{"x":' + b"[" * 900 + b"]" * 900 + b"}")

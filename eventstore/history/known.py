@@ -7,7 +7,6 @@ DuckDB is loaded only where there is a catalog of one of the folders above the r
 the caller may go on to fork.
 """
 
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -65,8 +64,15 @@ def known_prefixes(run_dirs: Iterable[Path]) -> dict[Path, Prefix]:
         return {}
     if "duckdb" in sys.modules:
         return _as_prefixes(_read_all(wanted))
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return _as_prefixes(pool.apply(_read_all, (wanted,)))
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    try:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+            return _as_prefixes(pool.submit(_read_all, wanted).result())
+    except BrokenProcessPool:  # DuckDB may not survive a damaged catalog
+        return {}
 
 
 def cache_folder() -> Path:
