@@ -214,11 +214,11 @@ def test_a_full_disk_in_the_middle_of_an_artifact_is_told(
 ) -> None:
     """The words say so, the manifest says what failed, nothing half published stays."""
 
-    def write_all(fd: int, content: memoryview) -> None:
+    def write_all(self: object, fd: int, content: memoryview) -> None:
         os.write(fd, content[:100])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(tree_copy, "write_all", write_all)
+    monkeypatch.setattr("eventstore.filesystem.FileSystem.write_all", write_all)
     with pytest.raises(CollectionError, match="the disk is full"):
         gather(run, sandbox, "/logs/artifacts")
     assert published(run) == []

@@ -1,5 +1,7 @@
 """`verify` and what a catalog has seen: a stream that was rewritten as a whole gives itself away by nothing else."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +12,7 @@ import pytest
 from commands import Command
 
 from eventstore.closing import close_run
+from eventstore.history import known
 from eventstore.history.known import known_prefixes
 from eventstore.history.session import index
 from eventstore.repair import repair_run
@@ -122,3 +125,14 @@ def test_private_parameters_of_the_request_are_found(run_dir: Callable[[str], Pa
     (finding,) = [finding for finding in report.findings if finding.code == "private_parameter"]
     assert finding.message == "'request.harness.params.tools.0._handle' was not removed"
     assert finding.file.endswith("run_info.json") and finding.severity == "warning"
+
+
+def test_a_process_that_breaks_down_on_a_catalog_is_not_waited_for(
+    run_dir: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB may not survive a damaged catalog: then nothing is known, and verify goes on."""
+    run = run_dir("r_ok")
+    index(run)
+    monkeypatch.setattr(known, "_read", lambda file, keys: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.delitem(sys.modules, "duckdb")
+    assert known.known_prefixes([run]) == {}
