@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from recorded import ROOT, RUNS
 from cli import query
 from eventstore.errors import OutputError
 from eventstore.filesystem import FileSystem
-from eventstore.history import guard, session
+from eventstore.history import guard, ingest, session
 from eventstore.history.catalog import Catalog
 from eventstore.history.session import CatalogChoice
 from tests.commands import Command
@@ -89,6 +90,22 @@ def test_a_sample_of_what_a_crash_leaves_of_a_catalog_gives_right_answers(memory
     finally:
         found.close()
     assert found.total == len(SEEDS) * SHARE and not found.wrong
+
+
+@watched
+def test_rows_and_watermark_apart_are_found_out(runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The explorer sees a refresh that isn't one transaction: without this, its silence would prove nothing."""
+    steps = [truth(runs)]
+    refresh(runs, file, None, True)
+    grow(runs, 60_000)
+    steps.append(truth(runs))
+    disk = RecordingFileSystem(file.parent)
+    monkeypatch.setattr(ingest, "transaction", lambda connection: nullcontext())
+    refresh(runs, file, disk, True)
+    with pytest.raises(Wrong, match="right"):
+        for _, state in islice(catalogs.states(list(points(disk)), random.Random(1), rot=False), 100):
+            lay_down(state, file.parent)
+            catalog_judge.judge_catalog(runs, file.parent, steps, seed=1)
 
 
 @watched
