@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import msgspec
@@ -214,8 +215,13 @@ def holds_non_finite(value: Any) -> bool:
 
 def dump_compact(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
     """Compact UTF-8 JSON by Python's json: shortest floats, NaN as `NaN`, lone surrogates as escapes."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default or _refuse)
-    return utf8(text)
+    return utf8(_compact_encoder(default or _refuse).encode(value))
+
+
+@lru_cache(maxsize=8)
+def _compact_encoder(default: Callable[[Any], Any]) -> json.JSONEncoder:
+    """Kept, because `json.dumps` makes one each time, which takes longer than most values do."""
+    return json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=default)
 
 
 def dump_pretty(value: Any, *, sort_keys: bool) -> bytes:

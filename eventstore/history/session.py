@@ -19,6 +19,7 @@ from ..life import life_of, paths_held_open
 from ..rundir import RunDir, find_runs, is_run_dir
 from . import guard, ingest
 from .catalog import Catalog, Progress, Refreshed, check_place, default_file
+from .limits import LimitError
 from .spool import create_tables
 from .values import key_text
 
@@ -104,6 +105,8 @@ def _catalog_errors() -> Iterator[None]:
         yield
     except duckdb.InterruptException:
         raise
+    except duckdb.OutOfMemoryException:
+        raise LimitError("reading the runs needs more memory than is allowed") from None
     except duckdb.Error as error:
         raise guard.BrokenCatalogError(str(error).splitlines()[0]) from None
 

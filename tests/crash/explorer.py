@@ -241,6 +241,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes; they take turns with the seeds")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no new seed after so long")
     options = parser.parse_args()
+    if catalogs.KIND in (options.only or ()) and not catalogs.is_possible():
+        parser.error("DuckDB's calls can't be watched on this system")
     started = time.monotonic()
     if options.commands:
         with tempfile.TemporaryDirectory(dir=_base()) as root:
