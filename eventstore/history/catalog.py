@@ -226,12 +226,10 @@ class Catalog:
         with suppress(OSError):
             self._remove(self._part, *_logs(self._part))
 
-    def _remove(self, *leftovers: Path) -> bool:
-        """Remove what there is of files; whether there was any."""
-        there = [leftover for leftover in leftovers if os.path.lexists(leftover)]
-        for leftover in there:
-            self.files.unlink(leftover)
-        return bool(there)
+    def _remove(self, *leftovers: Path) -> None:
+        for leftover in leftovers:
+            if os.path.lexists(leftover):
+                self.files.unlink(leftover)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
