@@ -4,7 +4,8 @@
     python -m benchmarks.bench_query [--runs 100] [--events 10000] [--rounds 3] [--history DIR]
 
 Jobs run in processes of their own; the digest is that of the answer, and jobs that answer differently stop the table.
-`duckdb` reads the lines with an explicit schema of all thirteen columns; `polars` runs where it is installed.
+`duckdb` reads the lines with an explicit schema of all thirteen columns; `polars` and `clickhouse` (by `chdb`) run
+where they are installed.
 """
 
 import argparse
@@ -117,6 +118,15 @@ def ask_polars(root: Path, place: Path, sql: str) -> Any:
     return retries.sort(["n", "task_id"], descending=[True, False]).limit(20).collect().rows()
 
 
+def ask_clickhouse(root: Path, place: Path, sql: str) -> Any:
+    import chdb
+
+    structure = "event String, timestamp Float64, task_id Nullable(String)"
+    lines = f"file('{root}/*/*/progress.jsonl', 'JSONEachRow', '{structure}')"
+    text = str(chdb.query(sql.format(lines), "JSONCompactEachRow"))
+    return [(name, int(count)) for name, count in map(json.loads, text.splitlines())]
+
+
 def refresh(root: Path, place: Path) -> None:
     """A refresh that finds nothing new."""
     from eventstore.history import session
@@ -127,18 +137,27 @@ def refresh(root: Path, place: Path) -> None:
     measure.report(seconds=time.perf_counter() - began, events=done.events, bytes=0)
 
 
+AD_HOC = {
+    "ad hoc: events by kind": COUNT.format("events"),
+    "ad hoc: most retried": RETRIES.format("events"),
+    "ad hoc: text of payloads": "SELECT sum(length(payload_text)) FROM events",
+    "ad hoc: one member": "SELECT payload->>'stage', count(*) FROM events WHERE event = 'attempt_retry' GROUP BY ALL",
+    "ad hoc: phases by model": "SELECT model, phase, sum(p.seconds) FROM phases p JOIN runs USING (run_key) GROUP BY 1, 2",
+}
+
+
 def questions(root: Path, place: Path) -> None:
-    """Every canned question once, on an open catalog; its seconds go to stderr."""
+    """Every canned question and some others once, on an open catalog; their seconds go to stderr."""
     from eventstore.history import canned
     from eventstore.history.asking import ask
     from eventstore.history.session import CatalogChoice, open_history
 
     connection = open_history([root], catalog=CatalogChoice(file=place / "catalog.duckdb"))
+    asked = {name: (canned.question(name).sql, canned.parameters(canned.question(name), {})) for name in canned.names()}
     total = 0.0
-    for name in canned.names():
-        asked = canned.question(name)
+    for name, (sql, parameters) in {**asked, **{name: (sql, {}) for name, sql in AD_HOC.items()}}.items():
         began = time.perf_counter()
-        list(ask(connection, asked.sql, canned.parameters(asked, {})).rows)
+        list(ask(connection, sql, parameters).rows)
         seconds = time.perf_counter() - began
         total += seconds
         print(f"{name:28} {seconds:.3f} s", file=sys.stderr)
@@ -146,6 +165,10 @@ def questions(root: Path, place: Path) -> None:
     measure.report(seconds=total, events=0, bytes=0)
 
 
+ENGINES: dict[str, Callable[[Path, Path, str], Any]] = {
+    "catalog": ask_catalog, "duckdb": ask_duckdb, "polars": ask_polars, "clickhouse": ask_clickhouse,
+}  # fmt: skip
+PEERS = {"polars": "polars", "clickhouse": "chdb"}
 JOBS: dict[str, Callable[[Path, Path], None]] = {
     "build-catalog": build_catalog,
     "build-duckdb": build_duckdb,
@@ -154,7 +177,7 @@ JOBS: dict[str, Callable[[Path, Path], None]] = {
     **{
         f"{name}-{engine}": (lambda root, place, ask=ask, sql=sql: timed(lambda: ask(root, place, sql), root))
         for name, sql in (("count", COUNT), ("retries", RETRIES))
-        for engine, ask in (("catalog", ask_catalog), ("duckdb", ask_duckdb), ("polars", ask_polars))
+        for engine, ask in ENGINES.items()
     },
 }
 
@@ -192,7 +215,7 @@ def compare(root: Path, place: Path, rounds: int) -> None:
     measure.side_by_side(jobs("build-duckdb", "build-catalog"), rounds)
     sizes = [(place / name).stat().st_size / 1e6 for name in ("catalog.duckdb", "plain.duckdb")]
     print(f"catalog: {sizes[0]:.1f} MB; plain table: {sizes[1]:.1f} MB")
-    engines = ["catalog", "duckdb", *(["polars"] if find_spec("polars") else [])]
+    engines = [name for name in ENGINES if name not in PEERS or find_spec(PEERS[name])]
     for name in ("count", "retries"):
         print(f"# {name}: opening, refreshing and asking the catalog, beside reading all lines")
         measure.side_by_side(jobs(*(f"{name}-{engine}" for engine in engines)), rounds)
