@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +29,7 @@ from tests.crash.catalogs import FILE_NAME, answers, refresh, truth
 from tests.crash.disk import Point, RecordingFileSystem, names_after, points
 from tests.crash.explorer import Exploration
 from tests.crash.judge import Wrong, lay_down
-from tests.crash.states import state_of
+from tests.crash.states import at_random, state_of
 
 SEEDS, SHARE = range(40, 43), 14
 PROJECT = Path(__file__).parent.parent
@@ -102,9 +101,10 @@ def test_rows_and_watermark_apart_are_found_out(runs: Path, file: Path, monkeypa
     disk = RecordingFileSystem(file.parent)
     monkeypatch.setattr(ingest, "transaction", lambda connection: nullcontext())
     refresh(runs, file, disk, True)
+    found, rng = list(points(disk)), random.Random(1)
     with pytest.raises(Wrong, match="right"):
-        for _, state in islice(catalogs.states(list(points(disk)), random.Random(1), rot=False), 100):
-            lay_down(state, file.parent)
+        for _ in range(100):
+            lay_down(at_random(rng.choice(found), rng), file.parent)
             catalog_judge.judge_catalog(runs, file.parent, steps, seed=1)
 
 
@@ -172,7 +172,7 @@ def test_a_copy_for_a_refresh_beside_a_reader_has_the_log_of_a_killed_one(
 
 
 @watched
-@pytest.mark.parametrize("length", [0, 20, 88, 4096, 9000])
+@pytest.mark.parametrize("length", [88, 4096])
 def test_a_log_cut_short_beside_a_reader(runs: Path, file: Path, length: int) -> None:
     """DuckDB 2.0.1, told to replay a torn log and to write none, overwrote its own memory: it crashed, or hung."""
     steps = lay_down_killed_refresh(runs, file)
@@ -181,7 +181,7 @@ def test_a_log_cut_short_beside_a_reader(runs: Path, file: Path, length: int) ->
     os.truncate(file.with_name(f"{FILE_NAME}.wal"), length)
     before = {path.name: path.read_bytes() for path in file.parent.iterdir()}
     with closing(catalog_judge.Judge()) as judge:
-        for _ in range(4):
+        for _ in range(8):  # it took up to four
             scenario = catalogs.CatalogScenario(RecordingFileSystem(file.parent), runs, steps)
             judge.judge(scenario, before, file.parent, 3, False)
 
