@@ -32,6 +32,7 @@ MAX_PLAIN_BYTES = 4 * 1024 * 1024
 """A larger batch has a line that is not given to DuckDB's reader of JSON lines, which has a limit of its own."""
 PLAIN_TIMES = (0.0, 2e11)
 """Between these every time is a TIMESTAMP, and every difference of two an INTERVAL."""
+ROWS_AT_ONCE = 1000
 _decoder = msgspec.json.Decoder(list[EventRow])
 
 
@@ -137,6 +138,7 @@ class StreamReader:
         self.run, self.sink, self.state = run, sink, state
         self.plans = PlanReader(state.planned)
         self.batch = Batch(run.no)
+        self.stays: list[timeline.PhaseRow] = []
         self.damage: list[DamageRow] = []
         self.path = run.path / STREAM_NAME
 
@@ -153,10 +155,11 @@ class StreamReader:
             self._note_file(scan)
             for block in scan.blocks():
                 self._read_block(block, scan.context)
-            self._hand_on()
         except OSError as error:
             words = InputError(f"can't be read to its end: {error.strerror}", self.path)
             self.damage.append(unreadable(STREAM_NAME, words, self.path))
+        self._hand_on()
+        self._send_ended()
         self.damage.extend(_damage_row(finding) for finding in scan.findings if finding.code != "unsealed")
         self._note_end(scan)
 
@@ -193,9 +196,8 @@ class StreamReader:
         timeline.apply_block(state.timeline, block)
         if state.first is None:
             state.first = First(as_float(block.heads[0].timestamp), _context(block, context))
-        times = [head.timestamp if block.typed else as_float(head.timestamp) for head in block.heads]
+        times = [as_float(head.timestamp) for head in block.heads]
         _note_gaps(state, times, block.first_seq)
-        state.retries += len(state.timeline.retries)
         plain = block.typed and self.sink.as_lines and context == state.first.context
         text = b"".join(block.lines) if plain and _are_plain(times) else b""
         if 0 < len(text) <= MAX_PLAIN_BYTES:
@@ -205,10 +207,17 @@ class StreamReader:
         else:
             self._hand_on()
             self.sink.events(read_rows(block, self.run))
-        state.timeline.phases = self.batch.take_stays(state.timeline.phases)
-        ended = timeline.take_ended(state.timeline)
-        if ended:
-            self.sink.rows(self.run, self.plans.rows(ended))
+        ended = state.timeline
+        self.stays += self.batch.take_stays(ended.phases)
+        ended.phases = []
+        if len(self.stays) + len(ended.retries) + len(ended.plans) > ROWS_AT_ONCE:
+            self._send_ended()
+
+    def _send_ended(self) -> None:
+        self.state.retries += len(self.state.timeline.retries)
+        rows = [*self.stays, *timeline.take_ended(self.state.timeline)]
+        self.stays = []
+        self.sink.rows(self.run, self.plans.rows(rows))
 
     def _hand_on(self) -> None:
         taken = self.batch.take()
