@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import filterfalse
+from operator import itemgetter
 from pathlib import Path
 
 from msgspec import Struct
@@ -47,6 +48,8 @@ STREAM_NAME = "progress.jsonl"
 MAX_FINDINGS = 10_000
 _MAX_LEARNED_EVENTS = 64
 _LINES_THAT_NAME = 5
+_FIRST_BYTE = itemgetter(0)
+_BRACE = {ord("{")}
 
 
 class LineCounts(Struct):
@@ -258,6 +261,8 @@ class Scan:
         """
         if self._fast is None:
             return None
+        if set(map(_FIRST_BYTE, lines)) != _BRACE:
+            return None  # one that goes on with the line before it could make up for two records on another
         array = as_array(lines)
         if self.chain.last is None and lines[-1].endswith(CLOSING):
             # It ends as only a sealed line does, and its `log` may be damaged. Looking at the last line is enough: a

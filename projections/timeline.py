@@ -224,7 +224,7 @@ def _phase_changed(state: State, fact: TypedHead, seq: int, running: Running) ->
     name, row = fact.phase or "running", opened.phase
     if row is not None and row.phase == name:
         row.updates += 1
-        row.status = fact.status or row.status
+        row.status = row.status if fact.status is None else fact.status
     else:
         if row is not None:
             row.ended_at, row.ended_by, row.ended_seq = now, "phase_changed", seq

@@ -162,6 +162,16 @@ def test_a_second_byte_order_mark_is_rubbish_before_a_record(tmp_path: Path) -> 
     assert only(stream, "glued_line")[:2] == (2, AT[1])
 
 
+def test_a_record_on_two_lines_does_not_make_up_for_two_records_on_one(tmp_path: Path) -> None:
+    """As many records as lines, and all of it JSON with commas between: the lines are damaged all the same."""
+    split = LINES[1].replace(b",", b"\n", 1)
+    glued = LINES[2].rstrip(b"\n") + b"," + LINES[3]
+    assert split != LINES[1]
+    tasks, stream = read(tmp_path, LINES[0] + split + glued)
+    assert tasks == ["t0", "t2", "t3"]
+    assert verdicts(stream) == {"corrupt_line": 2, "glued_line": 1}
+
+
 def test_payload_nested_beyond_any_parser_still_counts(tmp_path: Path) -> None:
     """A payload that can't be held is sound JSON all the same, or it is damage: never a crash."""
     deep = plain_line(1).replace(b'"payload":{}', b'"payload":{"x":' + b"[" * 900 + b"]" * 900 + b"}")
