@@ -258,8 +258,13 @@ def insert_from_spool(schema: str, table: str) -> str:
         columns["payload_text"] = "VARCHAR"
         columns["own_context"] = "BOOLEAN"
     selected = ", ".join(_expression(name, kind, f'"{_spooled_name(table, name)}"') for name, kind in columns.items())
-    listed = ", ".join(f'"{name}"' for name in columns)
+    listed = ", ".join(map(_quoted, columns))
     return f"INSERT INTO {schema}.{table} ({listed}) SELECT {selected} FROM {_reading(spooled)}"
+
+
+_LINE = ("event", "timestamp", "task_id", "category", "attempt", "phase", "status", "payload")
+_STAY = ("stay_seconds", "stay_records", "stay_ended_by")
+_NOT_SPOOLED = ("payload_text", "own_context", *_STAY)
 
 
 def insert_lines(schema: str) -> str:
@@ -267,27 +272,26 @@ def insert_lines(schema: str) -> str:
 
     It fails unless there is one place for each line, by DuckDB's count of both.
     """
-    line = {
-        "event": "VARCHAR", "timestamp": "DOUBLE", "task_id": "VARCHAR", "category": "VARCHAR", "attempt": "BIGINT",
-        "phase": "VARCHAR", "status": "VARCHAR", "payload": "JSON",
-    }  # fmt: skip
-    places = {
-        "run_no": "INTEGER", "first_seq": "BIGINT", "ahead": "BIGINT", "offsets": "BIGINT[]",
-        "stay_seconds": "DOUBLE[]", "stay_records": "INTEGER[]", "stay_ended_by": "UTINYINT[]",
-    }  # fmt: skip
-    stay = ("stay_seconds", "stay_records", "stay_ended_by")
+    kinds = columns_of("events")
+    line = {name: kinds[name] for name in _LINE} | {"timestamp": "DOUBLE"}
+    places = {"run_no": kinds["run_no"], "first_seq": "BIGINT", "ahead": "BIGINT", "offsets": "BIGINT[]"}
+    places |= {name: f"{kinds[name]}[]" for name in _STAY}
+    entries = {"seq": "range(first_seq, first_seq + len(offsets))", "offset": "offsets"} | {name: name for name in _STAY}
+    selected = {name: _quoted(name) for name in ("seq", "offset", *_LINE, *_STAY)} | {
+        "run_no": "CASE WHEN run_no IS NULL OR event IS NULL THEN error('not a place for each line') ELSE run_no END",
+        "line": "seq + ahead",
+        "timestamp": 'make_timestamp(CAST("timestamp" * 1e6 AS BIGINT))',
+        "own_context": "false",
+    }
+    unnested = ", ".join(f'unnest({value}) AS "{name}"' for name, value in entries.items())
     return (
-        f'INSERT INTO {schema}.events (run_no, seq, line, "offset", {", ".join(line)}, own_context, {", ".join(stay)})'
-        f" SELECT CASE WHEN run_no IS NULL OR event IS NULL THEN error('lines and places differ in number')"
-        f' ELSE run_no END, seq, seq + ahead, "offset", {", ".join(line).replace("timestamp", _MICROSECONDS)}, false,'
-        f" {', '.join(stay)} FROM {_reading(line)} POSITIONAL JOIN (SELECT run_no, ahead,"
-        f" unnest(range(first_seq, first_seq + len(offsets))) AS seq, unnest(offsets) AS \"offset\","
-        f" {', '.join(f'unnest({name}) AS {name}' for name in stay)} FROM {_reading(places)})"
+        f"INSERT INTO {schema}.events ({', '.join(map(_quoted, selected))}) SELECT {', '.join(selected.values())}"
+        f" FROM {_reading(line)} POSITIONAL JOIN (SELECT run_no, ahead, {unnested} FROM {_reading(places)})"
     )
 
 
-_MICROSECONDS = 'make_timestamp(CAST("timestamp" * 1e6 AS BIGINT))'
-_NOT_SPOOLED = ("payload_text", "own_context", "stay_seconds", "stay_records", "stay_ended_by")
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 def _reading(columns: dict[str, str]) -> str:
