@@ -276,7 +276,8 @@ def insert_lines(schema: str) -> str:
     line = {name: kinds[name] for name in _LINE} | {"timestamp": "DOUBLE"}
     places = {"run_no": kinds["run_no"], "first_seq": "BIGINT", "ahead": "BIGINT", "offsets": "BIGINT[]"}
     places |= {name: f"{kinds[name]}[]" for name in _STAY}
-    entries = {"seq": "range(first_seq, first_seq + len(offsets))", "offset": "offsets"} | {name: name for name in _STAY}
+    entries = {"seq": "range(first_seq, first_seq + len(offsets))", "offset": "offsets"}
+    entries |= {name: name for name in _STAY}
     selected = {name: _quoted(name) for name in ("seq", "offset", *_LINE, *_STAY)} | {
         "run_no": "CASE WHEN run_no IS NULL OR event IS NULL THEN error('not a place for each line') ELSE run_no END",
         "line": "seq + ahead",
