@@ -297,6 +297,25 @@ def test_workers_read_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert_current(tmp_path / "runs")
 
 
+def test_a_stream_too_long_for_a_worker_is_read_where_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a worker wait in memory until all are read, so a stream of gigabytes is loaded a part at a time."""
+    from eventstore.history import ingest, spool
+
+    monkeypatch.setattr(ingest, "WORKER_BYTES", 0)
+    monkeypatch.setattr(ingest, "SHARED_BYTES", len(STREAM) // 2)
+    monkeypatch.setattr(spool, "SPOOL_BYTES", len(STREAM) // 4)
+    write_run(tmp_path, "long", STREAM)
+    write_run(tmp_path, "short", STREAM[: len(STREAM) // 3])
+    loads = []
+    load = spool.load_folder
+    monkeypatch.setattr(spool, "load_folder", lambda *given: loads.append(given) or load(*given))
+    session.index(tmp_path, workers=2)
+    assert len(loads) > 1
+    assert_current(tmp_path)
+
+
 SCRIPT = """
 from pathlib import Path
 from eventstore.history import ingest, session

@@ -24,6 +24,8 @@ from .tables import ALL_TABLES, PlacedRun
 
 CHUNK_BYTES = 64 * 1024 * 1024
 """Stream bytes that one task of a worker reads."""
+SHARED_BYTES = 4 * CHUNK_BYTES
+"""A longer stream is read where it is loaded, part by part: a worker would keep all of its rows in shared memory."""
 WORKER_BYTES = 128 * 1024 * 1024
 """Below this many bytes to read, starting workers costs more than it gives."""
 
@@ -156,8 +158,9 @@ def _apply_chunks(
     connection: Any, sources: list[Source], workers: int, tell: Callable[[int], None], step: Step
 ) -> None:
     if workers > 1:
-        _apply_in_workers(connection, sources, workers, tell, step)
-        return
+        shared = [source for source in sources if source.size <= SHARED_BYTES]
+        sources = [source for source in sources if source.size > SHARED_BYTES]
+        _apply_in_workers(connection, shared, workers, tell, step)
     for chunk in _chunks(sources):
         _apply_here(connection, chunk, step)
         tell(sum(source.size for source in chunk))
