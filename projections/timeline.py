@@ -8,7 +8,7 @@ Times are Unix seconds as the events have them, so a stepped clock gives negativ
 microsecond.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -46,7 +46,6 @@ __all__ = [
     "TaskRow",
     "apply",
     "apply_block",
-    "apply_facts",
     "as_float",
     "as_int",
     "elapsed_seconds",
@@ -54,7 +53,6 @@ __all__ = [
     "open_phases",
     "payload_members",
     "payload_text",
-    "read_fact",
     "read_facts",
     "render",
     "rows",
@@ -101,7 +99,21 @@ def apply(state: State, record: Recorded, /) -> State:
 
 def apply_block(state: State, block: Block, /) -> State:
     """Fold a batch of records."""
-    apply_facts(state, read_facts(block), block.lines, block.first_seq)
+    running: Running = {}
+    facts = read_facts(block)
+    for seq, (fact, line) in enumerate(zip(facts, block.lines, strict=True), block.first_seq):
+        event = fact.event
+        if event == "phase_changed":
+            _phase_changed(state, fact, seq, running)
+        elif event in _APPLY:
+            if event in _ENDING_TASK:
+                for attempt in state.open.get(fact.task_id or "", ()):
+                    running.pop((fact.task_id, attempt), None)
+            elif event == "run_finished":
+                running.clear()
+            _APPLY[event](state, fact, seq, line)
+    if facts:
+        state.last_timestamp = facts[-1].timestamp
     return state
 
 
@@ -112,13 +124,13 @@ def read_facts(block: Block) -> Sequence[TypedHead]:
     try:
         return _facts_decoder.decode(b"[%b]" % b",".join(block.lines))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return [read_fact(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
+        return [_read_fact(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
 
 
 _fact_decoder = msgspec.json.Decoder(TypedHead)
 
 
-def read_fact(head: Head, line: bytes) -> TypedHead:
+def _read_fact(head: Head, line: bytes) -> TypedHead:
     """The fact in one accepted line."""
     try:
         return _fact_decoder.decode(line)
@@ -161,24 +173,6 @@ def payload_members(line: bytes) -> Json:
     except MalformedLineError:
         return {}
     return payload if isinstance(payload, dict) else {}
-
-
-def apply_facts(state: State, facts: Sequence[TypedHead], lines: Iterable[bytes], first_seq: int) -> None:
-    """Fold facts, and the lines that they come from, whose records are numbered from `first_seq`."""
-    running: Running = {}
-    for seq, (fact, line) in enumerate(zip(facts, lines, strict=True), first_seq):
-        event = fact.event
-        if event == "phase_changed":
-            _phase_changed(state, fact, seq, running)
-        elif event in _APPLY:
-            if event in _ENDING_TASK:
-                for attempt in state.open.get(fact.task_id or "", ()):
-                    running.pop((fact.task_id, attempt), None)
-            elif event == "run_finished":
-                running.clear()
-            _APPLY[event](state, fact, seq, line)
-    if facts:
-        state.last_timestamp = facts[-1].timestamp
 
 
 def _task(state: State, fact: TypedHead, seq: int) -> TaskRow | None:
