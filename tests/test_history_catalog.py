@@ -274,6 +274,43 @@ def test_kill_during_index_never_leaves_a_wrong_answer(tmp_path: Path) -> None:
     assert_current(tmp_path)
 
 
+def test_ctrl_c_during_index_is_a_word_and_leaves_nothing(tmp_path: Path, own_cache: Path) -> None:
+    """Wherever it strikes: exit code 130, no traceback, no half-built file, and the next build is right."""
+    for number in range(40):
+        write_run(tmp_path, f"run{number}", STREAM)
+    command = [sys.executable, "-c", "import cli.main, sys; sys.exit(cli.main.main())", "index", str(tmp_path)]
+    codes = []
+    for number in range(12):
+        process = subprocess.Popen(
+            command, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        time.sleep(0.25 + number * 0.03)
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=60)
+        codes.append(process.returncode)
+        assert "Traceback" not in words
+        default_file(tmp_path).unlink(missing_ok=True)
+        assert not list(own_cache.rglob("*.part*"))
+    assert set(codes) <= {0, 130} and 130 in codes
+    assert_current(tmp_path)
+
+
+def test_ctrl_c_while_duckdb_works_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB makes a RuntimeError of whatever a signal's handler raises."""
+    import duckdb
+
+    def strike(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt), duckdb.connect() as connection, session._catalog_errors():
+            connection.execute("SELECT sum(hash(a.i + b.i)) FROM range(1000000) a(i), range(1000000) b(i)").fetchall()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_two_processes_that_index_at_once_both_succeed(tmp_path: Path) -> None:
     """The second waits for the first, and finds nothing left to do."""
     for number in range(5):

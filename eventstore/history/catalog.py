@@ -175,6 +175,18 @@ class Catalog:
     ) -> None:
         """Build on a copy (of nothing, for a first build) and put it in the file's place."""
         self._tidy()
+        try:
+            self._build(have, changes, done, progress, workers)
+        except BaseException:
+            self._tidy()
+            raise
+        self._publish()
+
+    def _build(
+        self, have: bool, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None
+    ) -> None:
+        import duckdb
+
         has_log = have and self._copy()
         # Nothing of a build that is cut off is ever used, so it needs no write-ahead log; and no checkpoint but at its
         # end: one on the way writes rows that don't fill a group yet, and again when they do. Where there is a log
@@ -188,9 +200,9 @@ class Catalog:
             ingest.apply(self.connection, changes, done, progress, workers, empty=not have)
             self.connection.execute("CHECKPOINT store")
         finally:
-            self.connection.execute("RESET checkpoint_threshold")
+            with suppress(duckdb.Error):
+                self.connection.execute("RESET checkpoint_threshold")
             self.detach()
-        self._publish()
 
     def _copy(self) -> bool:
         """The published file, and what a killed refresh left in a log: `changes` were found with both.

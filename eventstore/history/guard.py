@@ -144,13 +144,18 @@ def _article(kind: str) -> str:
     return "of another kind" if kind == "unknown" else f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an error is what DuckDB makes of an exception that a signal's handler raised."""
+    return isinstance(error, RuntimeError) and "interrupted" in str(error)
+
+
 def translate(connection: Any, error: Exception, lines_before: int = 0) -> BaseException:
     """DuckDB's error as one sentence with line, column and the nearest name; an interrupt as KeyboardInterrupt."""
     import duckdb
 
     if isinstance(error, SqlError):
         return error
-    if isinstance(error, RuntimeError) and "interrupted" in str(error):
+    if is_interrupt(error):
         return KeyboardInterrupt()
     if not isinstance(error, duckdb.Error | RuntimeError | ValueError | TypeError):
         return error

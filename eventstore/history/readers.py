@@ -5,7 +5,6 @@ caller's main module once more in each of them, which ends badly for a script or
 """
 
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -62,8 +61,9 @@ class Readers:
     def _start(self) -> subprocess.Popen[bytes]:
         package = Path(__file__).parents[2]
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(package)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+            [sys.executable, "-c", _PROGRAM, str(package)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            process_group=0,  # Ctrl-C is the parent's to answer
+        )  # fmt: skip
         self._own.process = process
         self._processes.append(process)
         return process
@@ -71,7 +71,6 @@ class Readers:
 
 def serve() -> None:
     """Answer calls from standard input on standard output until there are no more, or nobody listens."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     calls, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     while True:

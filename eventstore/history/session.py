@@ -98,7 +98,10 @@ def _tries(choice: CatalogChoice) -> list[CatalogChoice]:
 
 @contextmanager
 def _catalog_errors() -> Iterator[None]:
-    """Where only our own SQL runs, whatever DuckDB doesn't like is the catalog's fault, or the disk's."""
+    """Where only our own SQL runs, whatever DuckDB doesn't like is the catalog's fault, or the disk's.
+
+    Ctrl-C, which DuckDB reports as a RuntimeError, is KeyboardInterrupt again.
+    """
     import duckdb
 
     try:
@@ -109,6 +112,8 @@ def _catalog_errors() -> Iterator[None]:
         raise LimitError("reading the runs needs more memory than is allowed") from None
     except duckdb.Error as error:
         raise guard.BrokenCatalogError(str(error).splitlines()[0]) from None
+    except RuntimeError as error:
+        raise (KeyboardInterrupt() if guard.is_interrupt(error) else error) from None
 
 
 def _opened(
