@@ -126,10 +126,13 @@ def as_float(value: Any) -> float:
 
 
 def elapsed_seconds(start: float | None, end: float | None) -> float | None:
-    """Seconds between two times, each taken to the microsecond: what two TIMESTAMPs of SQL differ by."""
+    """Seconds between two times, each taken to the microsecond: what two TIMESTAMPs of SQL differ by.
+
+    None where there is none: a time is missing, or beyond all numbers.
+    """
     if start is None or end is None:
         return None
     try:
         return (round(end * 1e6) - round(start * 1e6)) / 1e6
-    except (OverflowError, ValueError):  # beyond every column
-        return end - start
+    except (OverflowError, ValueError):
+        return None

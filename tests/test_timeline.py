@@ -179,3 +179,12 @@ def test_odd_values_in_a_stream_become_what_a_column_can_hold(tmp_path: Path) ->
     rows = [to_builtins(row) for row in timeline.open_phases(fold(timeline, scan(path)))]
     found = [(row["task_id"], row["category"], row["attempt"]) for row in rows]
     assert found == [("t", "7", 1), ("\\ud800", None, None)]
+
+
+def test_a_time_beyond_all_numbers_gives_no_duration() -> None:
+    """An integer of 400 digits is a time that a line may have; nothing lasts until then."""
+    events = events_of("r_retry2")
+    first = next(n for n, event in enumerate(events) if event["event"] == "task_finished")
+    events[first]["timestamp"] = 10**400
+    finished = next(row for row in folded(events)["tasks"] if row["task_id"] == events[first]["task_id"])
+    assert finished["seconds"] is None and finished["status"] == "completed"
