@@ -176,7 +176,7 @@ def encode(event: Event) -> bytes:
     if isinstance(event, Fact) and event.extra is UNSET and not _has_extra(event.payload):
         try:
             return _in_order(event, _encoder.encode(event))
-        except (UnicodeEncodeError, _NeedsSlowPath):
+        except (UnicodeEncodeError, OverflowError, _NeedsSlowPath):
             pass
     line = dump_compact(envelope_members(event))
     if event.log is not UNSET:
