@@ -24,6 +24,7 @@ _NOT_IN_UTF8 = re.compile("[\ud800-\udfff]")
 _SCALARS = (str, int, float, bool, type(None))
 
 _decoder: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
+_any_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _TAGS = {kind: f',"event":"{name}"'.encode() for name, kind in KNOWN_EVENTS.items()}
 # What msgspec raises for input; a RecursionError is a line nested too deeply for it.
@@ -60,17 +61,25 @@ def decode_tolerantly(line: bytes) -> Event:
 
 def parse_object(line: bytes) -> Json:
     """The JSON object in a line, any odd value accepted. Raises MalformedLineError with the position."""
-    text = decode_text(line.removeprefix(BYTE_ORDER_MARK))
+    content = line.removeprefix(BYTE_ORDER_MARK)
     try:
-        value = _parse(text)
+        value = _any_decoder.decode(content)  # what it accepts, Python's json reads as the same, in thrice the time
+    except (*_REFUSALS, ValueError):
+        value = _parse_tolerantly(content)
+    if not isinstance(value, dict):
+        raise MalformedLineError(f"a JSON {_json_type(value)} where an object must stand")
+    return value
+
+
+def _parse_tolerantly(content: bytes) -> Any:
+    text = decode_text(content)
+    try:
+        return _parse(text)
     except json.JSONDecodeError as error:
         at = len(text[: error.pos].encode("utf-8", "surrogatepass"))
         raise MalformedLineError(f"not JSON: {error.msg} at byte {at} of the line", at) from None
     except RecursionError:
         raise MalformedLineError("not readable: nested too deeply") from None
-    if not isinstance(value, dict):
-        raise MalformedLineError(f"a JSON {_json_type(value)} where an object must stand")
-    return value
 
 
 def _parse(text: str) -> Any:

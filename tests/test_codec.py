@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -98,6 +99,31 @@ def test_any_payload_survives(name: str, payload: dict[str, Any], run_id: str) -
     written = codec.encode(event)
     assert codec.encode(codec.decode(written)) == written
     assert codec.dump_compact(codec.parse_object(written)) == codec.dump_compact(codec.parse_object(line))
+
+
+def test_either_parser_reads_a_damaged_line_as_the_same_object_or_not_at_all(runs_root: Path) -> None:
+    """The quick one stands in only where Python's own would have read the very same."""
+    random = Random(7)
+    lines = (runs_root / RUNS["r_retry2"] / "progress.jsonl").read_bytes().splitlines()
+    pieces = [b"1e400", b"-0.0", b"NaN", b'"\\ud83d"', b"9" * 25, b"9" * 5000, b"\x00", b'{"a":1,"a":2}']
+    pieces += [bytes([byte]) for byte in b'{}[],:" ']
+    read = 0
+    for _ in range(20_000):
+        line = random.choice(lines)
+        for _ in range(random.randint(0, 2)):
+            at = random.randrange(len(line))
+            line = line[:at] + random.choice(pieces) + line[at + random.randint(0, 2) :]
+        try:
+            wanted = codec._parse_tolerantly(line)
+        except MalformedLineError:
+            wanted = None
+        try:
+            got = codec.parse_object(line)
+        except MalformedLineError:
+            got = None
+        assert repr(got) == repr(wanted if isinstance(wanted, dict) else None)
+        read += got is not None
+    assert 5_000 < read < 19_000
 
 
 def test_unknown_events_and_members_are_at_hand() -> None:

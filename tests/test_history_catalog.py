@@ -302,13 +302,17 @@ def test_ctrl_c_while_duckdb_works_is_an_interrupt(monkeypatch: pytest.MonkeyPat
     def strike(*_: Any) -> None:
         raise KeyboardInterrupt
 
+    connection = duckdb.connect()
+    connection.execute("SELECT 1").fetchall()
     before = signal.signal(signal.SIGALRM, strike)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
-        with pytest.raises(KeyboardInterrupt), duckdb.connect() as connection, session._catalog_errors():
-            connection.execute("SELECT sum(hash(a.i + b.i)) FROM range(1000000) a(i), range(1000000) b(i)").fetchall()
+        with pytest.raises(KeyboardInterrupt), session._catalog_errors():
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            connection.execute("SELECT sum(hash(a.i + b.i)) FROM range(100000) a(i), range(200000) b(i)").fetchall()
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        connection.close()
 
 
 def test_two_processes_that_index_at_once_both_succeed(tmp_path: Path) -> None:
