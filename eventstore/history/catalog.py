@@ -177,10 +177,10 @@ class Catalog:
         self._tidy()
         try:
             self._build(have, changes, done, progress, workers)
+            self._publish()
         except BaseException:
             self._tidy()
             raise
-        self._publish()
 
     def _build(
         self, have: bool, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None
