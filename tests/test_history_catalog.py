@@ -377,6 +377,20 @@ def test_a_script_without_a_main_guard_builds_with_workers(tmp_path: Path) -> No
     assert (done.stdout.split()[0], done.stdout.count("built"), done.stderr, done.returncode) == ("built", 1, "", 0)
 
 
+def test_a_reading_process_imports_nothing_from_the_folder_it_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs come from strangers, and so may a `pickle.py` beside them."""
+    from eventstore.history.readers import Readers
+
+    for name in ("pickle.py", "msgspec.py"):
+        (tmp_path / name).write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    with Readers(1, os.getcwd) as readers:
+        assert readers.submit().result(30) == str(tmp_path)
+
+
 def test_a_reading_process_that_is_killed_is_told_of() -> None:
     """A sentence, not a hang; what it raised by itself arrives as it is."""
     from eventstore.history.readers import Readers

@@ -10,13 +10,12 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ..errors import OutputError
 
-_PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from eventstore.history.readers import serve; serve()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventstore.history.readers import serve; serve()"
 
 
 class Readers:
@@ -59,9 +58,9 @@ class Readers:
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
-        package = Path(__file__).parents[2]
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(package)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-P", "-c", _PROGRAM, *sys.path],  # -P: nothing is imported from the folder we stand in
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             process_group=0,  # Ctrl-C is the parent's to answer
         )  # fmt: skip
         self._own.process = process
