@@ -23,10 +23,10 @@ from .stream import keep, keep_reached, restore, unchanged_so_far
 from .tables import ALL_TABLES, PlacedRun
 
 CHUNK_BYTES = 64 * 1024 * 1024
-"""Stream bytes that one task of a worker reads."""
+"""Stream bytes that are loaded at once."""
 SHARED_BYTES = 4 * CHUNK_BYTES
 """A longer stream is read where it is loaded, part by part: a worker would keep all of its rows in shared memory."""
-WORKER_BYTES = 128 * 1024 * 1024
+WORKER_BYTES = 64 * 1024 * 1024
 """Below this many bytes to read, starting workers costs more than it gives."""
 
 
@@ -161,7 +161,7 @@ def _apply_chunks(
         shared = [source for source in sources if source.size <= SHARED_BYTES]
         sources = [source for source in sources if source.size > SHARED_BYTES]
         _apply_in_workers(connection, shared, workers, tell, step)
-    for chunk in _chunks(sources):
+    for chunk in _chunks(sources, CHUNK_BYTES):
         _apply_here(connection, chunk, step)
         tell(sum(source.size for source in chunk))
 
@@ -254,7 +254,7 @@ def _apply_in_workers(
     parent = make_folder()
     try:
         with Readers(workers, read_chunk) as readers:
-            waiting = _chunks(sources)
+            waiting = _chunks(sources, min(CHUNK_BYTES, sum(source.size for source in sources) // (2 * workers)))
             running: dict[Future[list[bytes | None]], tuple[Path, list[Source]]] = {}
             number = 0
             while True:
@@ -300,13 +300,13 @@ def read_chunk(folder: Path, chunk: list[Source]) -> list[bytes | None]:
     return states
 
 
-def _chunks(sources: list[Source]) -> Iterator[list[Source]]:
+def _chunks(sources: list[Source], limit: int) -> Iterator[list[Source]]:
     chunk: list[Source] = []
     size = 0
     for source in sources:
         chunk.append(source)
         size += source.size + 4096
-        if size > CHUNK_BYTES:
+        if size > limit:
             yield chunk
             chunk, size = [], 0
     if chunk:
