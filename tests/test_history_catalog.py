@@ -147,6 +147,21 @@ def test_the_catalog_is_never_in_a_run_and_can_be_deleted(tmp_path: Path) -> Non
         open_history([tmp_path], catalog=CatalogChoice(file=tmp_path / "run" / "x" / "catalog.duckdb"))
 
 
+def test_catalogs_in_formats_of_the_past_go_with_the_first_build_of_a_new_one(tmp_path: Path) -> None:
+    """A later version of the program leaves no dead files in the user's cache, and removes nobody else's."""
+    write_run(tmp_path, "run", STREAM)
+    file = default_file(tmp_path)
+    file.parent.mkdir(parents=True)
+    folder, _, rest = file.name.partition("-s")
+    version, _, rest = rest.partition("-")
+    older = [file.with_name(f"{folder}-s{int(version) - 1}-{rest}{ending}") for ending in ("", ".wal", ".lock")]
+    others = [file.with_name(f"{'0' * 16}-s1-{rest}"), file.with_name(f"{folder}-s{int(version) + 1}-{rest}")]
+    for path in (*older, *others):
+        path.write_bytes(b"x")
+    assert_current(tmp_path)
+    assert not any(path.exists() for path in older) and all(path.exists() for path in others)
+
+
 @pytest.mark.parametrize("content", [b"", b"junk" * 5000, b"\0" * 12_288, None])
 def test_a_broken_catalog_is_built_again(tmp_path: Path, content: bytes | None) -> None:
     """Junk, zeros, a flipped bit: never a wrong answer, never a traceback."""

@@ -7,6 +7,7 @@ watermark of a run change in one transaction: they are there together or not at 
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -50,6 +51,21 @@ def default_file(root: Path) -> Path:
     major, minor = duckdb.__version__.split(".")[:2]
     name = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(root)))
     return cache_folder() / f"{name}-s{SCHEMA_VERSION}-d{major}.{minor}.duckdb"
+
+
+_NAME = re.compile(r"(?P<folder>[0-9a-f]{16})-s(?P<version>\d+)-d[\d.]+\.duckdb")
+
+
+def remove_older(file: Path) -> None:
+    """Remove catalogs of the same folder in formats of the past from the user's cache: nobody else ever would."""
+    name = _NAME.fullmatch(file.name)
+    if name is None or file.parent != cache_folder():
+        return
+    for other in file.parent.glob(f"{name['folder']}-s*"):
+        found = _NAME.match(other.name)
+        if found is not None and int(found["version"]) < int(name["version"]):
+            with suppress(OSError):
+                other.unlink()
 
 
 def check_place(file: Path) -> None:
@@ -181,6 +197,8 @@ class Catalog:
         except BaseException:
             self._tidy()
             raise
+        if not have:
+            remove_older(self.file)
 
     def _build(
         self, have: bool, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None
