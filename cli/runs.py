@@ -1,5 +1,6 @@
 """`compass-es runs PATH`: one row a run."""
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ COLUMNS = ("run", "status", "life", "tasks", "failed", "errors", "retries", "dur
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(path: Path, no_pager: bool, as_json: bool) -> int:
     """List the runs at or below PATH: status, life, tasks, retries, duration, last event, error."""
-    rows = list(run_rows(path, _tell_problem))
+    rows = list(run_rows(path, _tell_problem, processes=os.cpu_count() or 1))
     for row in rows:
         if row["problem"]:
             output.say(f"{output.clean(row['run_key'])}: {output.clean(row['problem'])}")

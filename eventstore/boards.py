@@ -6,6 +6,7 @@ A composer: scan and folds give the facts, `life` says whether somebody still wr
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +20,7 @@ from projections.plans import State as NoPlans
 from .errors import InputError
 from .events import Json
 from .life import Life, life_of, paths_held_open
+from .processes import map_in_order
 from .replaying import Moment, limit_stream
 from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
 from .scan import STREAM_NAME, Scan, scan
@@ -26,6 +28,8 @@ from .stalling import stall_now
 
 Clock = Callable[[], float]
 SLOWEST_SHOWN = 5
+SHARED_BYTES = 32 * 1024 * 1024
+"""Streams of fewer bytes than this are read sooner than another process is there to help."""
 
 
 class _Seen(Struct):
@@ -39,11 +43,24 @@ class _Seen(Struct):
     problem: str | None = None
 
 
-def run_rows(root: Path, on_problem: Callable[[str, str], None], clock: Clock = time.time) -> Iterator[Json]:
-    """One row for each run at or below `root`. A run that can't be read has `problem` in words and what is known."""
-    held = paths_held_open()
-    for run in find_runs(root, on_problem):
-        yield run_row(run, clock, held)
+def run_rows(
+    root: Path, on_problem: Callable[[str, str], None], clock: Clock = time.time, *, processes: int = 1
+) -> Iterator[Json]:
+    """One row for each run at or below `root`. A run that can't be read has `problem` in words and what is known.
+
+    Several processes are started only where there is enough to read for them.
+    """
+    runs = list(find_runs(root, on_problem))
+    enough = processes > 1 and sum(map(_stream_bytes, runs)) > SHARED_BYTES
+    row = partial(run_row, clock=clock, held=paths_held_open())
+    yield from map_in_order(row, runs, processes if enough else 1)
+
+
+def _stream_bytes(run: RunDir) -> int:
+    try:
+        return (run.path / STREAM_NAME).stat().st_size
+    except OSError:
+        return 0
 
 
 def run_row(run: RunDir, clock: Clock = time.time, held: frozenset[str] | None = None) -> Json:

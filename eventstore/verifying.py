@@ -9,7 +9,6 @@ never stops the others, and many are read in parallel processes.
 
 import contextlib
 import mmap
-import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +34,7 @@ from .errors import InputError
 from .events import Json
 from .json_files import read_bytes
 from .life import life_of
+from .processes import map_in_order
 from .records import Finding
 from .rundir import (
     PARAMS_NAME,
@@ -133,13 +133,7 @@ def verify_runs(runs: list[RunDir], options: Options, *, processes: int = 1) -> 
         from .history.known import known_prefixes
 
         known = known_prefixes(run.path for run in runs)
-    pairs = ((run, known.get(run.path)) for run in runs)
-    if processes <= 1 or len(runs) <= 1:
-        yield from map(work, pairs)
-        return
-    context = multiprocessing.get_context("fork")
-    with context.Pool(min(processes, len(runs))) as pool:
-        yield from pool.imap(work, pairs, chunksize=max(1, min(16, len(runs) // (4 * processes))))
+    yield from map_in_order(work, [(run, known.get(run.path)) for run in runs], processes)
 
 
 def _verify_one(pair: "tuple[RunDir, Prefix | None]", options: Options) -> Report:

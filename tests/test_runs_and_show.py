@@ -3,7 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +16,7 @@ from commands import Command
 from recorded import BIG, RUNS
 from streams import plain_line, sealed_stream
 
-from eventstore import life
+from eventstore import boards, life
 from eventstore.boards import run_page
 from eventstore.lock import RunLock
 from eventstore.witness import render_writer
@@ -35,6 +39,34 @@ def test_runs_has_a_row_for_each_recorded_run(runs_root: Path, command: Command)
     }  # fmt: skip
     assert command("runs", runs_root) == 0
     assert command.out.count("\n") >= len(rows) + 2 and "r_kill_mid" in command.out
+
+
+def test_rows_are_the_same_from_several_processes(runs_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads a run changes nothing, and the order stays."""
+    alone = list(boards.run_rows(runs_root, print))
+    monkeypatch.setattr(boards, "SHARED_BYTES", 0)
+    assert list(boards.run_rows(runs_root, print, processes=3)) == alone
+
+
+INTERRUPTED = """
+import time
+from eventstore.processes import map_in_order
+try:
+    list(map_in_order(time.sleep, [60, 60], 2))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_is_answered_once_and_by_no_other_process() -> None:
+    """A terminal sends it to all of them; only the first says a word."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], cwd=Path(__file__).parent.parent, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    time.sleep(2)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=30) == ("interrupted\n", "")
 
 
 def test_runs_accepts_a_run_an_empty_folder_and_wrong_paths(tmp_path: Path, runs_root: Path, command: Command) -> None:
