@@ -12,7 +12,8 @@ from pathlib import Path
 from projections import Base, Snapshots, parts, snapshots
 
 from .chain import Chain, Link
-from .scan import CleanPart, Scan, line_ending_at
+from .reading import line_ending_at
+from .scan import CleanPart, Scan
 from .seal import read_proof
 
 MIN_BYTES = 48 * 1024 * 1024

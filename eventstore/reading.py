@@ -108,3 +108,17 @@ def _grow(buffer: bytearray) -> tuple[bytearray, memoryview]:
     grown = bytearray(min(2 * len(buffer), MAX_LINE_BYTES))
     grown[: len(buffer)] = buffer
     return grown, memoryview(grown)
+
+
+def line_ending_at(fd: int, end: int) -> bytes:
+    """The whole line whose newline is the byte before `end`, read backwards in growing steps."""
+    step = 64 * 1024
+    while True:
+        start = max(0, end - step)
+        data = os.pread(fd, end - start, start)
+        newline = data.rfind(b"\n", 0, len(data) - 1) + 1
+        if newline or start == 0:
+            return data[newline:] if data.endswith(b"\n") else b""
+        if step > MAX_LINE_BYTES:
+            return b""
+        step *= 4

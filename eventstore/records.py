@@ -129,3 +129,13 @@ class Block(Struct, gc=False):
     offsets: list[int] | None = None
     line_numbers: list[int] | None = None
     typed: bool = False
+
+
+class LineCounts(Struct):
+    """Newlines read, and what the lines before them were. `salvaged` counts records kept from inside damaged lines."""
+
+    read: int = 0
+    kept: int = 0
+    damaged: int = 0
+    blank: int = 0
+    salvaged: int = 0

@@ -37,9 +37,9 @@ from .lines import (
     run_id_of,
     typed_decoder,
 )
-from .reading import MAX_LINE_BYTES, LineReader, open_regular
+from .reading import MAX_LINE_BYTES, LineReader, line_ending_at, open_regular
 from .reanalysis import is_reanalysis
-from .records import VERDICTS, Block, Context, Finding, Head, Recorded, Tail
+from .records import VERDICTS, Block, Context, Finding, Head, LineCounts, Recorded, Tail
 from .salvage import find_records
 from .seal import CLOSING, Proof, check_chain, proves_itself, read_proof
 from .witness import Mark, read_witness
@@ -50,16 +50,6 @@ _MAX_LEARNED_EVENTS = 64
 _LINES_THAT_NAME = 5
 _FIRST_BYTE = itemgetter(0)
 _BRACE = {ord("{")}
-
-
-class LineCounts(Struct):
-    """Newlines read, and what the lines before them were. `salvaged` counts records kept from inside damaged lines."""
-
-    read: int = 0
-    kept: int = 0
-    damaged: int = 0
-    blank: int = 0
-    salvaged: int = 0
 
 
 class CleanPart(Struct, frozen=True):
@@ -468,17 +458,3 @@ class Scan:
         from .digest import range_digest
 
         return range_digest(self._fd, start, end)
-
-
-def line_ending_at(fd: int, end: int) -> bytes:
-    """The whole line whose newline is the byte before `end`, read backwards in growing steps."""
-    step = 64 * 1024
-    while True:
-        start = max(0, end - step)
-        data = os.pread(fd, end - start, start)
-        newline = data.rfind(b"\n", 0, len(data) - 1) + 1
-        if newline or start == 0:
-            return data[newline:] if data.endswith(b"\n") else b""
-        if step > MAX_LINE_BYTES:
-            return b""
-        step *= 4
