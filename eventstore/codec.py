@@ -27,8 +27,8 @@ _decoder: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _any_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _TAGS = {kind: f',"event":"{name}"'.encode() for name, kind in KNOWN_EVENTS.items()}
-# What msgspec raises for input; a RecursionError is a line nested too deeply for it.
-_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for a line; a RecursionError is one nested too deeply for it."""
 
 
 def decode(line: bytes | memoryview) -> Event:
@@ -38,7 +38,7 @@ def decode(line: bytes | memoryview) -> Event:
     """
     try:
         return _decoder.decode(line)
-    except _REFUSALS:
+    except REFUSALS:
         return decode_tolerantly(bytes(line))
 
 
@@ -59,12 +59,26 @@ def decode_tolerantly(line: bytes) -> Event:
     return build_event(parse_object(line))
 
 
+def as_array(lines: list[bytes]) -> bytes:
+    """Lines as one JSON array, so that two records glued on one line, or a blank one, don't parse.
+
+    For a list that nobody else changes meanwhile: its ends are others while this runs.
+    """
+    first, last = lines[0], lines[-1]
+    lines[0] = b"[" + first
+    lines[-1] += b"]"
+    array = b",".join(lines)  # in one go: what is as large as a block takes a while to copy
+    lines[-1] = last
+    lines[0] = first
+    return array
+
+
 def parse_object(line: bytes) -> Json:
     """The JSON object in a line, any odd value accepted. Raises MalformedLineError with the position."""
     content = line.removeprefix(BYTE_ORDER_MARK)
     try:
         value = _any_decoder.decode(content)  # what it accepts, Python's json reads as the same, in thrice the time
-    except (*_REFUSALS, ValueError):
+    except (*REFUSALS, ValueError):
         value = _parse_tolerantly(content)
     if not isinstance(value, dict):
         raise MalformedLineError(f"a JSON {_json_type(value)} where an object must stand")

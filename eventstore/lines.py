@@ -14,9 +14,6 @@ from .errors import MalformedLineError
 from .records import Context, Head, TypedPayload, WholeNumber
 from .seal import proves_itself, read_proof
 
-REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for a line; a RecursionError is one nested too deeply for it."""
-
 
 class AnyObject(Struct, gc=False):
     """A JSON object whose members don't matter."""
@@ -50,17 +47,6 @@ def block_decoder(run_id: str, names: tuple[str, ...], *, sealed: bool) -> Block
         return msgspec.json.Decoder(list[msgspec.defstruct("StreamHead", fields, gc=False)])  # type: ignore[misc]
     except (UnicodeEncodeError, TypeError):
         return None
-
-
-def as_array(lines: list[bytes]) -> bytes:
-    """Lines as one JSON array, so that two records glued on one line, or a blank one, don't parse."""
-    first, last = lines[0], lines[-1]
-    lines[0] = b"[" + first
-    lines[-1] += b"]"
-    array = b",".join(lines)  # in one go: what is as large as a block takes a while to copy
-    lines[-1] = last
-    lines[0] = first
-    return array
 
 
 class Typed(Struct, gc=False):
@@ -106,7 +92,7 @@ def context_of(line: bytes) -> Context:
     """The request that a line says it belongs to; an empty one where it can't be read."""
     try:
         return _context_decoder.decode(line)
-    except REFUSALS:
+    except codec.REFUSALS:
         return Context()
 
 
@@ -119,7 +105,7 @@ def read_head(content: bytes) -> tuple[Head, bool]:
         codec.decode_text(content)
         checked = _head_decoder.decode(content)
         return Head(checked.run_id, checked.event, checked.timestamp, checked.task_id), checked.log is not UNSET
-    except REFUSALS:
+    except codec.REFUSALS:
         if content.startswith(codec.BYTE_ORDER_MARK):  # the one that a line may begin with is gone by now
             raise MalformedLineError("not JSON: it begins with two byte order marks") from None
         members = codec.parse_object(content)
@@ -138,7 +124,7 @@ def run_id_of(lines: list[bytes]) -> str | None:
     for line in lines:
         proof = read_proof(line)
         if proof is None or proves_itself(line, proof):
-            with suppress(*REFUSALS):
+            with suppress(*codec.REFUSALS):
                 (others if proof is None else proven).append(_head_decoder.decode(line).run_id)
     names = proven or others
     if not names:

@@ -26,11 +26,9 @@ from .chain import Chain, Link
 from .errors import MalformedLineError
 from .events import KNOWN_EVENTS, StreamRepaired
 from .lines import (
-    REFUSALS,
     BlockDecoder,
     Typed,
     adopted_prefix,
-    as_array,
     block_decoder,
     context_of,
     read_head,
@@ -253,7 +251,7 @@ class Scan:
             return None
         if set(map(_FIRST_BYTE, lines)) != _BRACE:
             return None  # one that goes on with the line before it could make up for two records on another
-        array = as_array(lines)
+        array = codec.as_array(lines)
         if self.chain.last is None and lines[-1].endswith(CLOSING):
             # It ends as only a sealed line does, and its `log` may be damaged. Looking at the last line is enough: a
             # sealed line before it that is intact doesn't fit the decoder, and after one there are only sealed ones.
@@ -263,7 +261,7 @@ class Scan:
                 for line in filterfalse(bytes.isascii, lines):
                     line.decode("utf-8")  # msgspec checks only the strings that it decodes
             heads = self._decode(array, self._fast)
-        except REFUSALS:
+        except codec.REFUSALS:
             return None
         if len(heads) != len(lines) or (self.chain.last is not None and not self._follow(lines)):
             return None
@@ -271,7 +269,7 @@ class Scan:
 
     def _decode(self, array: bytes, decoder: BlockDecoder) -> list[Head]:
         if self._typed is not None:
-            with suppress(*REFUSALS):
+            with suppress(*codec.REFUSALS):
                 return self._typed.decode(array)
         return decoder.decode(array)
 

@@ -15,7 +15,7 @@ from eventstore.records import Block, Recorded, TypedHead
 
 from .flights import limit_seconds
 from .fold import Base, block_of
-from .timeline import as_float, payload_members, read_facts, safe_text
+from .timeline import as_float, error_text, payload_members, read_facts, safe_text
 
 RING = 256
 MAX_PROBLEMS = 20
@@ -133,8 +133,8 @@ def _enter(state: State, fact: TypedHead, line: bytes) -> None:
         _end_stay(state, stay, fact.timestamp)
         seat.attempts[fact.attempt] = Stay(phase, fact.timestamp)
     told = fact.payload is not None and fact.payload.error is not UNSET
-    if told and (error := payload_members(line).get("error")):
-        _note(state, fact, f"{phase}: {safe_text(error)}")
+    if told and (error := error_text(line)):
+        _note(state, fact, f"{phase}: {error}")
 
 
 def _end_stay(state: State, stay: Stay | None, now: float) -> None:

@@ -127,7 +127,6 @@ class _WithPayload(Struct, gc=False):
 
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 _payload_decoder = msgspec.json.Decoder(_WithPayload)
-_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MAX_REMEMBERED = 4096
 _remembered: dict[bytes, Envelope] = {}
 
@@ -153,7 +152,7 @@ def envelope_of(line: bytes) -> Envelope:
 def _decode_envelope(line: bytes) -> Envelope:
     try:
         return _envelope_decoder.decode(line)
-    except _REFUSALS:
+    except codec.REFUSALS:
         try:
             members = codec.parse_object(line)
         except MalformedLineError:
@@ -166,7 +165,7 @@ def payload_of(line: bytes) -> Json:
     """A line's payload as an object; empty where it can't be held."""
     try:
         payload = _payload_decoder.decode(line).payload
-    except _REFUSALS:
+    except codec.REFUSALS:
         try:
             payload = codec.parse_object(line).get("payload")
         except MalformedLineError:

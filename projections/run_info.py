@@ -23,6 +23,7 @@ SCHEMA_VERSION = "agentcompass.run_info.v3"
 _END = ("status", "finished_at", "error")
 _LATER = (*_END, "metric_artifacts", "resolved_execution_plans")
 _WANTED = frozenset({"execution_plan_resolved", "run_started", "run_finished", "metric_artifacts_written"})
+_WANTED_BUT_PLANS = _WANTED - {"execution_plan_resolved"}
 
 
 class State(Struct):
@@ -65,7 +66,7 @@ def apply_block(state: State, block: Block, /, *, with_plans: bool = True) -> St
         state.first_timestamp = block.heads[0].timestamp
     if not state.evaluates:
         _tell_kind(state, block)
-    wanted = _WANTED if with_plans else _WANTED - {"execution_plan_resolved"}
+    wanted = _WANTED if with_plans else _WANTED_BUT_PLANS
     for index in [index for index, head in enumerate(block.heads) if head.event in wanted]:
         _apply_wanted(state, block.heads[index], block.lines[index])
     return state

@@ -49,6 +49,7 @@ __all__ = [
     "as_float",
     "as_int",
     "elapsed_seconds",
+    "error_text",
     "initial",
     "open_phases",
     "payload_members",
@@ -104,7 +105,7 @@ def apply_block(state: State, block: Block, /) -> State:
     for seq, (fact, line) in enumerate(zip(facts, block.lines, strict=True), block.first_seq):
         event = fact.event
         if event == "phase_changed":
-            _phase_changed(state, fact, seq, running)
+            _phase_changed(state, fact, seq, line, running)
         elif event in _APPLY:
             if event in _ENDING_TASK:
                 for attempt in state.open.get(fact.task_id or "", ()):
@@ -122,8 +123,8 @@ def read_facts(block: Block) -> Sequence[TypedHead]:
     if block.typed:
         return block.heads
     try:
-        return _facts_decoder.decode(b"[%b]" % b",".join(block.lines))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _facts_decoder.decode(codec.as_array(block.lines))
+    except codec.REFUSALS:
         return [_read_fact(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
 
 
@@ -134,7 +135,7 @@ def _read_fact(head: Head, line: bytes) -> TypedHead:
     """The fact in one accepted line."""
     try:
         return _fact_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except codec.REFUSALS:
         members = codec.envelope_members(codec.decode_accepted(line, head))
     error = members["payload"].get("error")
     return TypedHead(
@@ -162,7 +163,7 @@ def payload_text(line: bytes) -> JsonText:
     anew."""
     try:
         return bytes(_payload_decoder.decode(line.removeprefix(codec.BYTE_ORDER_MARK)).payload).decode("utf-8")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except codec.REFUSALS:
         return codec.dump_compact(payload_members(line), default=str).decode("utf-8")
 
 
@@ -173,6 +174,12 @@ def payload_members(line: bytes) -> Json:
     except MalformedLineError:
         return {}
     return payload if isinstance(payload, dict) else {}
+
+
+def error_text(line: bytes) -> str | None:
+    """`payload.error` of an accepted line as text; None where it has none, or an empty one."""
+    error = payload_members(line).get("error")
+    return safe_text(error) if error else None
 
 
 def _task(state: State, fact: TypedHead, seq: int) -> TaskRow | None:
@@ -208,7 +215,7 @@ def _opened(state: State, fact: TypedHead) -> Open:
     return found
 
 
-def _phase_changed(state: State, fact: TypedHead, seq: int, running: Running) -> None:
+def _phase_changed(state: State, fact: TypedHead, seq: int, line: bytes, running: Running) -> None:
     """By far the most frequent event: what `_task` and `_end_phase` do stands here once more, without their calls."""
     now, key = fact.timestamp, (fact.task_id, fact.attempt)
     found = running.get(key)
@@ -238,8 +245,7 @@ def _phase_changed(state: State, fact: TypedHead, seq: int, running: Running) ->
         task.last_event_at, task.last_seq = now, seq
     payload = fact.payload
     if payload is not None and payload.error is not UNSET:
-        error = payload_members(b'{"payload":{"error":%b}}' % bytes(payload.error)).get("error")
-        row.error = safe_text(error) if error else row.error
+        row.error = error_text(line) or row.error
 
 
 def _end_phase(state: State, opened: Open, fact: TypedHead, seq: int) -> None:
@@ -384,7 +390,7 @@ def _position(line: bytes) -> tuple[Any, Any]:
     try:
         found = _position_decoder.decode(line).payload
         return (None, None) if found is None else (found.index, found.severity)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except codec.REFUSALS:
         payload = payload_members(line)
         return payload.get("index"), payload.get("severity")
 

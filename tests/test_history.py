@@ -110,6 +110,9 @@ def check_timeline(ask: Callable[[str], list[Any]], path: Path) -> None:
         got = ask(f"SELECT {', '.join(names)} FROM {view} WHERE run_key = ?")
         wanted = [tuple(row[name] for name in names) for row in by_kind.get(kind, [])]
         assert sorted(map(repr, got)) == sorted(map(repr, wanted)), view
+    endings = ask("SELECT seq, ended_by FROM phases WHERE run_key = ? AND ended_seq IS NOT NULL ORDER BY seq")
+    stays = sorted((row["seq"], row["ended_by"]) for row in by_kind.get("PhaseRow", []) if row["ended_by"] is not None)
+    assert endings == stays
     assert ask("SELECT count(*) FROM plans WHERE run_key = ? AND source = 'stream'")[0][0] == len(
         by_kind.get("PlanRow", [])
     )

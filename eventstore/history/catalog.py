@@ -190,7 +190,6 @@ class Catalog:
         self, have: bool, changes: ingest.Changes, done: Refreshed, progress: Progress | None, workers: int | None
     ) -> None:
         """Build on a copy (of nothing, for a first build) and put it in the file's place."""
-        self._tidy()
         try:
             self._build(have, changes, done, progress, workers)
             self._publish()

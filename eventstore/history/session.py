@@ -84,7 +84,7 @@ def open_history(
         except guard.BrokenCatalogError as error:
             problem = error.message
             if choice.rebuild and catalog.file is None:
-                tell(on_problem, Path(paths[0]) if paths else Path(), f"the catalog can't be built: {problem}")
+                tell(on_problem, _first(paths), f"the catalog can't be built: {problem}")
     raise OutputError(f"the history can't be read: {problem}", catalog.file)
 
 
@@ -164,13 +164,25 @@ def with_history(
 
 def catalog_is_sound(paths: Sequence[str | os.PathLike[str]], choice: CatalogChoice) -> bool:
     """Whether all of the catalog that a history of these paths would use can be read; also where it would use none."""
-    if choice.off or (len(paths) > 1 and choice.file is None):
+    file = _catalog_file(paths, choice)
+    if file is None:
         return True
     connection = _open(None, None)
     try:
-        return Catalog(connection, choice.file or default_file(Path(paths[0]) if paths else Path())).is_sound()
+        return Catalog(connection, file).is_sound()
     finally:
         close(connection)
+
+
+def _first(paths: Sequence[str | os.PathLike[str]]) -> Path:
+    return Path(paths[0]) if paths else Path()
+
+
+def _catalog_file(paths: Sequence[str | os.PathLike[str]], choice: CatalogChoice) -> Path | None:
+    """Where the catalog of these paths is kept; None where there is to be none: each file is that of one folder."""
+    if choice.off or (len(paths) > 1 and choice.file is None):
+        return None
+    return choice.file or default_file(_first(paths))
 
 
 def index(
@@ -210,13 +222,13 @@ def _use_catalog(
     connection: Any, paths: Sequence[Any], runs: list[RunDir], choice: CatalogChoice, on_problem: Report | None
 ) -> bool:
     """Attach an up-to-date catalog; False where there can be none, and the runs are read into memory instead."""
-    if choice.off or (len(paths) > 1 and choice.file is None):
+    file = _catalog_file(paths, choice)
+    if file is None:
         return False
-    root = Path(paths[0]) if paths else Path()
     if choice.file is not None:
         check_place(choice.file)
     try:
-        catalog = Catalog(connection, choice.file or default_file(root))
+        catalog = Catalog(connection, file)
         anew = choice.rebuild or (choice.doubted and not catalog.is_sound())
         if not choice.refresh and not anew and catalog.attach():
             return True
@@ -225,7 +237,7 @@ def _use_catalog(
         connection.execute("DETACH DATABASE IF EXISTS store")
         if choice.file is not None:
             raise
-        tell(on_problem, root, f"there is no catalog, so the runs are read each time: {error}")
+        tell(on_problem, _first(paths), f"there is no catalog, so the runs are read each time: {error}")
         return False
     return True
 

@@ -26,7 +26,6 @@ from .plans import PlanReader
 from .tables import DamageRow, EventRow, PlacedRun
 from .values import as_float, as_int, json_text, text
 
-_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PROBE_BYTES = 4096
 MAX_PLAIN_BYTES = 4 * 1024 * 1024
 """A larger batch has a line that is not given to DuckDB's reader of JSON lines, which has a limit of its own."""
@@ -108,7 +107,7 @@ def restore(kept: bytes) -> StreamState | None:
     """A kept state; None for bytes of another version."""
     try:
         return _state_decoder.decode(kept)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except codec.REFUSALS:
         return None
 
 
@@ -299,8 +298,8 @@ def _note_gaps(state: StreamState, times: list[float], first_seq: int) -> None:
 def read_rows(block: Block, run: PlacedRun) -> list[EventRow]:
     """The rows of a batch of accepted lines."""
     try:
-        rows = _decoder.decode(b"[%b]" % b",".join(block.lines))
-    except _REFUSALS:
+        rows = _decoder.decode(codec.as_array(block.lines))
+    except codec.REFUSALS:
         rows = [odd_row(head, line) for head, line in zip(block.heads, block.lines, strict=True)]
     place_rows(rows, block, run)
     return rows

@@ -109,12 +109,8 @@ class Exploration:
         for point, state in catalogs.states(found, random.Random(f"states {name} {seed}")):
             if self.total >= limit or tried >= share:
                 return
-            key = fingerprint(state)
-            if key in self._seen:
-                self.duplicates += 1
+            if not self._is_new(name, state):
                 continue
-            self._seen.add(key)
-            self.states[name] += 1
             tried += 1
             again = tried % CATALOG_SECOND_CRASH_EVERY == 0
             try:
@@ -122,6 +118,16 @@ class Exploration:
             except Wrong as error:
                 place = f"{name}, seed {seed}, state {tried}, point {point.number} of {len(scenario.disk.notes)}"
                 self._found(f"{place}: {error}", state, error)
+
+    def _is_new(self, name: str, state: State) -> bool:
+        """Whether a state was not tried before; it is counted either way."""
+        key = fingerprint(state)
+        if key in self._seen:
+            self.duplicates += 1
+            return False
+        self._seen.add(key)
+        self.states[name] += 1
+        return True
 
     def _states(self, scenario: Scenario, rng: random.Random, sampled: bool) -> Iterator[tuple[Point, State]]:
         found = list(points(scenario.disk))
@@ -142,12 +148,8 @@ class Exploration:
                 yield point, at_random(point, rng)
 
     def _try(self, name: str, seed: int, scenario: Scenario, point: Point, state: State, rng: random.Random) -> None:
-        key = fingerprint(state)
-        if key in self._seen:
-            self.duplicates += 1
+        if not self._is_new(name, state):
             return
-        self._seen.add(key)
-        self.states[name] += 1
         folder = self._laid_down(state)
         second = RecordingFileSystem(folder) if self.total % SECOND_CRASH_EVERY == 0 else None
         try:
