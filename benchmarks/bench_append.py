@@ -40,7 +40,7 @@ PLAN = {"environment": {"id": "e", "network_policy": {"network_mode": "public", 
 
 def story(count: int) -> list[Any]:
     """`count` events of tasks that run in hundreds side by side."""
-    from eventstore import events as e
+    from eventstore.format import events as e
 
     def of_task(number: int) -> Iterator[Any]:
         task: dict[str, Any] = {"task_id": f"task-{number:06}", "category": "easy"}
@@ -66,7 +66,7 @@ def story(count: int) -> list[Any]:
 
 def checked(folder: Path, least: int) -> int:
     """The size of the stream in `folder`, after a scan that must find `least` events and nothing wrong."""
-    from eventstore.scan import scan
+    from eventstore.stream.scan import scan
 
     found = scan(folder)
     for _ in found.blocks():
@@ -82,7 +82,7 @@ def bare(folder: Path, count: int, *, seals: bool = False, syncs: bool = False) 
     """Encode and write, with the proofs or without them, with a background fsync or without."""
     import msgspec
 
-    from eventstore.seal import NO_PREDECESSOR, seal
+    from eventstore.format.seal import NO_PREDECESSOR, seal
 
     events, encode = story(count), msgspec.json.Encoder().encode
     fd = os.open(folder / "stream", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -113,7 +113,7 @@ def bare(folder: Path, count: int, *, seals: bool = False, syncs: bool = False) 
 
 def log(folder: Path, count: int, durability: Any) -> None:
     """The log alone: proofs, no snapshots."""
-    from eventstore.log import EventLog
+    from eventstore.stream.log import EventLog
 
     events = story(count)
     with EventLog.open(folder, run_id="r", durability=durability) as opened:
@@ -125,7 +125,7 @@ def log(folder: Path, count: int, durability: Any) -> None:
 
 
 def create(folder: Path, durability: Any) -> Any:
-    from eventstore.recorder import RunRecorder
+    from eventstore.recording.recorder import RunRecorder
 
     request = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
     return RunRecorder.create(folder / "run", request=request, durability=durability)
@@ -183,7 +183,7 @@ def raw_fsync(folder: Path, count: int) -> None:
 
 def always_threads(folder: Path, callers: int) -> None:
     """`always` from threads."""
-    from eventstore.log import EventLog
+    from eventstore.stream.log import EventLog
 
     events, done = story(1100), [0] * callers
     with EventLog.open(folder, run_id="r", durability="always") as opened:
@@ -205,7 +205,7 @@ def always_threads(folder: Path, callers: int) -> None:
 
 def always_tasks(folder: Path, callers: int) -> None:
     """`always` from asyncio tasks."""
-    from eventstore.log import EventLog
+    from eventstore.stream.log import EventLog
 
     events, done = story(1100), [0] * callers
 
@@ -247,9 +247,9 @@ def on_sqlite(folder: Path, count: int) -> None:
 
 def plans(folder: Path, before: int) -> None:
     """Record plans as fast as a run with many attempts would, ten snapshots a second, and count the bytes written."""
-    from eventstore import live
-    from eventstore.events import ExecutionPlanResolved
-    from eventstore.filesystem import FileSystem
+    from eventstore.format.events import ExecutionPlanResolved
+    from eventstore.recording import live_snapshots
+    from eventstore.stream.filesystem import FileSystem
 
     written = 0
 
@@ -259,11 +259,11 @@ def plans(folder: Path, before: int) -> None:
             written += os.path.getsize(source) if os.fspath(target).endswith("run_info.json") else 0
             super().replace(source, target)
 
-    from eventstore.recorder import RunRecorder
+    from eventstore.recording.recorder import RunRecorder
 
     request = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
     run = RunRecorder.create(folder / "run", request=request, files=Counting())
-    assert live.INTERVAL_SECONDS == 0.1
+    assert live_snapshots.INTERVAL_SECONDS == 0.1
     events = [ExecutionPlanResolved(task_id=f"t{n}", attempt=1, phase="plan", payload=PLAN) for n in range(before + 50)]
     for event in events[:before]:
         run.append(event)

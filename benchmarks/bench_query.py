@@ -58,11 +58,11 @@ def timed(work: Callable[[], Any], root: Path) -> None:
 
 
 def build_catalog(root: Path, place: Path) -> None:
-    from eventstore.history import session
+    from eventstore.history.sql import access
 
     def work() -> Any:
         (place / "catalog.duckdb").unlink(missing_ok=True)
-        session.index(root, place / "catalog.duckdb")
+        access.index(root, place / "catalog.duckdb")
         return ask_catalog(root, place, COUNT)
 
     timed(work, root)
@@ -90,7 +90,7 @@ def build_duckdb(root: Path, place: Path) -> None:
 
 
 def ask_catalog(root: Path, place: Path, sql: str) -> Any:
-    from eventstore.history.session import CatalogChoice, open_history
+    from eventstore.history.sql.access import CatalogChoice, open_history
 
     connection = open_history([root], catalog=CatalogChoice(file=place / "catalog.duckdb"))
     try:
@@ -129,11 +129,11 @@ def ask_clickhouse(root: Path, place: Path, sql: str) -> Any:
 
 def refresh(root: Path, place: Path) -> None:
     """A refresh that finds nothing new."""
-    from eventstore.history import session
+    from eventstore.history.sql import access
 
-    session.index(root, place / "catalog.duckdb")
+    access.index(root, place / "catalog.duckdb")
     began = time.perf_counter()
-    done, _ = session.index(root, place / "catalog.duckdb")
+    done, _ = access.index(root, place / "catalog.duckdb")
     measure.report(seconds=time.perf_counter() - began, events=done.events, bytes=0)
 
 
@@ -148,9 +148,9 @@ AD_HOC = {
 
 def questions(root: Path, place: Path) -> None:
     """Every canned question and some others once, on an open catalog; their seconds go to stderr."""
-    from eventstore.history import canned
-    from eventstore.history.asking import ask
-    from eventstore.history.session import CatalogChoice, open_history
+    from eventstore.history.sql import questions as canned
+    from eventstore.history.sql.access import CatalogChoice, open_history
+    from eventstore.history.sql.ask import ask
 
     connection = open_history([root], catalog=CatalogChoice(file=place / "catalog.duckdb"))
     asked = {name: (canned.question(name).sql, canned.parameters(canned.question(name), {})) for name in canned.names()}

@@ -61,30 +61,33 @@ def bare_decoding(path: Path) -> int:
 
 
 def progress_fold(path: Path) -> dict[str, Any]:
-    from eventstore.scan import scan
-    from projections import fold, progress
+    from eventstore.stream.scan import scan
+    from projections import fold
+    from projections.snapshots import progress
 
     return progress.snapshot(fold(progress, scan(path)))
 
 
 def both_folds(path: Path) -> dict[str, Any]:
-    from eventstore.scan import scan
-    from projections import fold, progress, snapshots
+    from eventstore.stream.scan import scan
+    from projections import fold
+    from projections.snapshots import progress, replay
 
-    return progress.snapshot(fold(snapshots, scan(path)).progress)
+    return progress.snapshot(fold(replay, scan(path)).progress)
 
 
 def two_processes(path: Path) -> dict[str, Any]:
-    from eventstore import parallel
-    from eventstore.scan import scan
-    from projections import Base, progress
+    from eventstore.operations import parallel_replay
+    from eventstore.stream.scan import scan
+    from projections import Base
+    from projections.snapshots import progress
 
-    parallel.MIN_BYTES = 0
-    return progress.snapshot(parallel.fold_stream(scan(path), Base()).progress)
+    parallel_replay.MIN_BYTES = 0
+    return progress.snapshot(parallel_replay.fold_stream(scan(path), Base()).progress)
 
 
 def typed_events(path: Path) -> int:
-    from eventstore.scan import scan
+    from eventstore.stream.scan import scan
 
     return sum(1 for _ in scan(path))
 
@@ -185,7 +188,7 @@ report(seconds=seconds, events=count, bytes=os.path.getsize(sys.argv[1]), digest
 
 def run_job(name: str, path: Path) -> None:
     """One job, its imports done before the clock starts."""
-    for module in ("msgspec", "xxhash", "eventstore.parallel", "projections", "duckdb", "orjson"):
+    for module in ("msgspec", "xxhash", "eventstore.operations.parallel_replay", "projections", "duckdb", "orjson"):
         if importlib.util.find_spec(module.partition(".")[0]):
             importlib.import_module(module)
     begin = time.perf_counter()
@@ -198,7 +201,7 @@ def run_job(name: str, path: Path) -> None:
 
 def sealer() -> Callable[[bytes], bytes]:
     """Seals the lines of one stream, each after the one before."""
-    from eventstore.seal import NO_PREDECESSOR, seal
+    from eventstore.format.seal import NO_PREDECESSOR, seal
 
     seq, prev = -1, NO_PREDECESSOR
 

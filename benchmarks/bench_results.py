@@ -52,8 +52,8 @@ def trajectory(megabytes: int) -> dict[str, Any]:
 
 def measure_task(folder: Path, others: int, megabytes: int, rounds: int) -> None:
     """Publish, move and read one big task among `others` small ones."""
-    from eventstore.details import find_task
-    from eventstore.publishing import AttemptResult, TaskStore
+    from eventstore.results.store import AttemptResult, TaskStore
+    from eventstore.results.task_dirs import find_task
 
     store, run = TaskStore(folder, durable=True), folder
     quick = TaskStore(folder, durable=False)
@@ -82,7 +82,7 @@ def measure_task(folder: Path, others: int, megabytes: int, rounds: int) -> None
 
 def measure_fingerprints(folder: Path, rounds: int) -> None:
     """Bare SHA-256 of files beside their fingerprints, alone and in threads."""
-    from eventstore.fingerprints import ArtifactLimits, Budget, fingerprint_all
+    from eventstore.results.fingerprints import ArtifactLimits, Budget, fingerprint_all
 
     paths = [folder / f"file-{number}" for number in range(8)]
     for path in paths:

@@ -26,15 +26,15 @@ ARTIFACT_BYTES = 2 * 1024 * 1024
 
 
 def scan_all(root: Path) -> tuple[int, str | None]:
-    from eventstore.rundir import find_runs
-    from eventstore.scan import scan
+    from eventstore.run.directory import find_runs
+    from eventstore.stream.scan import scan
 
     return sum(len(block.heads) for run in find_runs(root) for block in scan(run.path).blocks()), None
 
 
 def verify_with(processes: int, secrets: str = "records") -> Callable[[Path], tuple[int, str | None]]:
     def job(root: Path) -> tuple[int, str | None]:
-        from eventstore.verifying import Options, verify_paths
+        from eventstore.operations.verify.verify import Options, verify_paths
 
         digest, events = sha256(), 0
         for found in verify_paths([root], Options(secrets=secrets), processes=processes):  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ NEEDS = {"jq: count": "jq", "sha256sum": "sha256sum", "sha256sum, with details":
 
 def make_history(root: Path, runs: int, events: int) -> None:
     """Streams with the snapshots that they fold to."""
-    from eventstore.scan import scan
+    from eventstore.stream.scan import scan
     from projections import replay
 
     from .generate import write_history
@@ -102,7 +102,7 @@ def make_history(root: Path, runs: int, events: int) -> None:
 
 def make_details(root: Path, mebibytes: int) -> None:
     """Copies of a recorded run whose attempts have one artifact each, with manifests that hold."""
-    from eventstore.fingerprints import fingerprint
+    from eventstore.results.fingerprints import fingerprint
 
     random, left, number = Random(1), mebibytes * 1024 * 1024, 0
     while left > 0:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from eventstore.closing import Closed, close_run
-from eventstore.events import TERMINAL_STATUSES
+from eventstore.format.events import TERMINAL_STATUSES
+from eventstore.operations.close import Closed, close_run
 
 from . import output
 

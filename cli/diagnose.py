@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from eventstore.diagnosing import diagnose_run
+from eventstore.operations.diagnose.diagnose import diagnose_run
 
 from . import output
 from .paging import no_pager_option, paged

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from eventstore.comparing import diff_runs
+from eventstore.operations.diff import diff_runs
 
 from . import output
 

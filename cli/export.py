@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from eventstore.errors import UsageError
-from eventstore.rundir import is_run_dir
+from eventstore.run.directory import is_run_dir
 
 from . import output
 
@@ -26,8 +26,8 @@ def command(words: tuple[str, ...], form: str, catalog: Path | None, as_json: bo
     path, folder = Path(words[0]), Path(words[1])
     if any(is_run_dir(place) for place in (folder, *folder.absolute().parents)):
         raise UsageError(f"{folder}: lies inside a run, and nothing of ours may", folder)
-    from eventstore.history.export import export_parquet
-    from eventstore.history.session import CatalogChoice
+    from eventstore.history.sql.access import CatalogChoice
+    from eventstore.history.sql.export import export_parquet
 
     problems: list[str] = []
     done = export_parquet(

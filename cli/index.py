@@ -22,11 +22,11 @@ def command(path: Path, catalog: Path | None, workers: int | None, rebuild: bool
     `query` does the same by itself; this is for a first build of a large history. The catalog is a cache: deleting it
     loses nothing.
     """
-    from eventstore.history import session
+    from eventstore.history.sql import access
 
     problems: list[str] = []
     with _progress() as progress:
-        done, file = session.index(
+        done, file = access.index(
             path, catalog, on_problem=lambda where, words: problems.append(f"{where}: {words}"),
             progress=progress, workers=workers, rebuild=rebuild,
         )  # fmt: skip

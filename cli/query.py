@@ -88,7 +88,7 @@ def command(
 
 def _ask_twice(call: Call) -> int:
     """The exit code; where the catalog may be broken, once more, after it was looked at and, if need be, built anew."""
-    from eventstore.history.limits import BrokenDownError
+    from eventstore.history.sql.limits import BrokenDownError
 
     try:
         code = _ask(call)
@@ -103,11 +103,11 @@ def _ask_twice(call: Call) -> int:
 
 def _is_sound(call: Call) -> bool:
     """Whether the catalog can be read, found out in a process of its own: DuckDB may not survive it."""
-    from eventstore.history import session
-    from eventstore.history.limits import BrokenDownError, memory_bytes, run_limited
+    from eventstore.history.sql import access
+    from eventstore.history.sql.limits import BrokenDownError, memory_bytes, run_limited
 
     def look(begin: Callable[[], None]) -> int:
-        return int(not session.catalog_is_sound(call.paths, session.CatalogChoice(file=call.catalog)))
+        return int(not access.catalog_is_sound(call.paths, access.CatalogChoice(file=call.catalog)))
 
     try:
         return run_limited(look, timeout_seconds=call.timeout, memory=memory_bytes(call.memory)) == 0
@@ -119,7 +119,7 @@ def _ask(call: Call) -> int:
     """The exit code; _AGAIN where the catalog may be broken, and nothing has been said yet."""
     if call.trusted:
         return _answer(call, lambda: None)
-    from eventstore.history.limits import memory_bytes, run_limited
+    from eventstore.history.sql.limits import memory_bytes, run_limited
 
     limit = memory_bytes(call.memory)
     return run_limited(lambda begin: _in_child(call, begin), timeout_seconds=call.timeout, memory=limit)
@@ -152,10 +152,10 @@ def _parameters(params: tuple[str, ...]) -> dict[str, str]:
 def _canned(sql: str, given: dict[str, str]) -> tuple[str, dict[str, str | None]]:
     if not _QUESTION_NAME.fullmatch(sql.strip()):
         return sql, dict(given)
-    from eventstore.history import canned
+    from eventstore.history.sql import questions
 
-    asked = canned.question(sql.strip())
-    return asked.sql, canned.parameters(asked, given)
+    asked = questions.question(sql.strip())
+    return asked.sql, questions.parameters(asked, given)
 
 
 def _in_child(call: Call, begin: Callable[[], None]) -> int:
@@ -173,13 +173,13 @@ def _in_child(call: Call, begin: Callable[[], None]) -> int:
 
 
 def _answer(call: Call, begin: Callable[[], None]) -> int:
-    from eventstore.history import asking, guard, session
+    from eventstore.history.sql import access, ask, guard
 
     problems: list[str] = []
     try:
-        connection = session.open_history(
+        connection = access.open_history(
             call.paths,
-            catalog=session.CatalogChoice(
+            catalog=access.CatalogChoice(
                 file=call.catalog, off=call.no_catalog, refresh=call.refresh, rebuild=call.rebuild
             ),
             on_problem=lambda path, words: problems.append(f"{path}: {words}"),
@@ -192,15 +192,15 @@ def _answer(call: Call, begin: Callable[[], None]) -> int:
     try:
         begin()
         if call.explain:
-            click.echo(asking.explain(connection, call.sql, call.parameters))
+            click.echo(ask.explain(connection, call.sql, call.parameters))
             return output.OK
-        return _write(asking.ask(connection, call.sql, call.parameters, trusted=call.trusted), call)
+        return _write(ask.ask(connection, call.sql, call.parameters, trusted=call.trusted), call)
     except guard.BrokenCatalogError:
         if call.again or call.no_catalog:
             raise
         return _AGAIN
     finally:
-        session.close(connection)
+        access.close(connection)
 
 
 def _tell(problems: list[str]) -> None:
@@ -212,7 +212,7 @@ def _tell(problems: list[str]) -> None:
 
 def _write(answer: Any, call: Call) -> int:
     if call.format == "parquet" and call.out is not None:
-        from eventstore.history.asking import write_parquet
+        from eventstore.history.sql.ask import write_parquet
 
         output.say(f"{write_parquet(answer, call.out)} rows written to {output.clean(call.out)}")
     elif call.format == "table" and call.out is None:
@@ -242,11 +242,11 @@ def _write_text(answer: Any, call: Call) -> None:
 
 
 def _list(as_json: bool) -> int:
-    from eventstore.history import canned
-    from eventstore.history.session import describe_views
+    from eventstore.history.sql import questions
+    from eventstore.history.sql.access import describe_views
 
     views = describe_views()
-    asked = [canned.question(name) for name in canned.names()]
+    asked = [questions.question(name) for name in questions.names()]
     if as_json:
         output.print_json({"views": views, "questions": asked})
         return output.OK

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from eventstore.repair import Repaired, repair_run
+from eventstore.operations.repair.repair import Repaired, repair_run
 
 from . import output
 

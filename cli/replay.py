@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from eventstore.replaying import Replayed, replay_run
+from eventstore.operations.replay import Replayed, replay_run
 
 from . import output
 from .moment import moment_options, parse_moment

@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from eventstore.errors import UsageError
-from eventstore.lineage import Lineage, lineage_of
-from eventstore.reuse import ReusePlan, choose_source, plan_reuse, require_source, wanted_of
-from eventstore.reuse_apply import Applied
-from eventstore.rundir import is_run_dir
-from eventstore.stored_request import read_request, section
+from eventstore.operations.reuse.apply import Applied
+from eventstore.operations.reuse.lineage import Lineage, lineage_of
+from eventstore.operations.reuse.plan import ReusePlan, choose_source, plan_reuse, require_source, wanted_of
+from eventstore.run.directory import is_run_dir
+from eventstore.run.request_record import read_request, section
 from projections.reuse import Wanted
 
 from . import output
@@ -68,7 +68,7 @@ def apply(source: Path, target: Path, as_json: bool, total_tasks: int | None, co
 
     TARGET stands alone afterwards. It records SOURCE as reused_from and has reuse_loaded as its last event.
     """
-    from eventstore.reuse_run import reuse_into
+    from eventstore.operations.reuse.reuse_run import reuse_into
 
     found, notes = _plan(source, target, options)
     applied = reuse_into(found, target, total_tasks=total_tasks, link=not copy)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from eventstore.boards import run_rows
+from eventstore.operations.status import run_rows
 
 from . import output
 from .paging import no_pager_option, paged

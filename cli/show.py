@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from eventstore.boards import run_page
-from eventstore.rundir import open_run
+from eventstore.operations.status import run_page
+from eventstore.run.directory import open_run
 
 from . import output
 from .moment import moment_options, parse_moment

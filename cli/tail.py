@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from eventstore import codec
-from eventstore.following import Follower
-from eventstore.records import VERDICTS, Block
-from eventstore.rundir import open_run
-from eventstore.scan import STREAM_NAME
+from eventstore.format import codec
+from eventstore.format.records import VERDICTS, Block
+from eventstore.run.directory import open_run
+from eventstore.stream.follow import Follower
+from eventstore.stream.scan import STREAM_NAME
 
 from . import output
 from .moment import parse_time

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from eventstore.taskpages import task_page
+from eventstore.operations.task import task_page
 
 from . import output
 from .runs import moment_text

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventstore.errors import UsageError
-from eventstore.records import Finding
+from eventstore.format.records import Finding
 
 from . import output
 from .moment import parse_time
 
 if TYPE_CHECKING:
-    from eventstore.verifying_texts import SecretsIn
+    from eventstore.operations.verify.texts import SecretsIn
 
 FORMATS = ("text", "json", "sarif", "junit")
 SEVERITIES = ("error", "warning", "info")
@@ -65,7 +65,7 @@ def command(
         return _list_rules(as_json or style == "json")
     if not paths:
         raise UsageError("give at least one PATH: a run directory, or a folder above some")
-    from eventstore.verifying import Options
+    from eventstore.operations.verify.verify import Options
 
     options = Options(only=_codes(only), ignore=_codes(ignore), since=None if since is None else parse_time(since))
     outcome = Outcome(max_findings, _read_baseline(baseline))
@@ -78,7 +78,7 @@ def command(
 
 
 def _codes(text: str | None) -> frozenset[str]:
-    from projections.rules import RULES
+    from projections.verify.rules import RULES
 
     names = frozenset(name.strip() for name in (text or "").split(",") if name.strip())
     unknown = sorted(names - RULES.keys())
@@ -103,7 +103,7 @@ class Outcome:
 
     def take(self, reports: Iterable[Any]) -> None:
         """Collect every report."""
-        from projections.rules import RULES
+        from projections.verify.rules import RULES
 
         for report in reports:
             self.runs += 1
@@ -119,7 +119,7 @@ class Outcome:
                 self.hidden += count - listed[code]
 
     def _take(self, finding: Finding, run_path: str) -> None:
-        from eventstore.baselines import fingerprint
+        from eventstore.operations.verify.baseline import fingerprint
 
         key = fingerprint(finding, run_path)
         self.keys.append(key)
@@ -135,7 +135,7 @@ class Outcome:
 
 
 def _reports(paths: tuple[Path, ...], options: Any, processes: int) -> Iterator[Any]:
-    from eventstore.verifying import changed_since, find_all, verify_runs
+    from eventstore.operations.verify.verify import changed_since, find_all, verify_runs
 
     runs = list(find_all(paths, lambda path, words: output.say(f"{output.clean(path)}: {words}")))
     if options.since is not None:
@@ -162,13 +162,13 @@ def _with_progress_bar(reports: Iterator[Any], total: int) -> Iterator[Any]:
 
 
 def _read_baseline(path: Path | None) -> Counter[str]:
-    from eventstore.baselines import read_baseline
+    from eventstore.operations.verify.baseline import read_baseline
 
     return Counter() if path is None else read_baseline(path)
 
 
 def _write_baseline(path: Path, outcome: Outcome) -> None:
-    from eventstore.baselines import write_baseline
+    from eventstore.operations.verify.baseline import write_baseline
 
     write_baseline(path, outcome.keys)
     output.say(f"{output.clean(path)}: {len(outcome.keys)} findings written")
@@ -206,7 +206,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
 
 def _print_text(outcome: Outcome) -> None:
     """`path:line:offset: severity code: sentence`, a hint at the first finding of a code, and a line of facts last."""
-    from projections.rules import RULES
+    from projections.verify.rules import RULES
 
     hinted: set[str] = set()
     unsealed = 0
@@ -244,7 +244,7 @@ def _summary(outcome: Outcome) -> str:
 
 
 def _list_rules(as_json: bool) -> int:
-    from projections.rules import RULES
+    from projections.verify.rules import RULES
 
     if as_json:
         output.print_json({"rules": list(RULES.values())})

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from eventstore.records import Finding
-from projections.rules import RULES
+from eventstore.format.records import Finding
+from projections.verify.rules import RULES
 
 from .output import clean
 

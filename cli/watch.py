@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from eventstore.rundir import is_run_dir
-from eventstore.watching import Watch
+from eventstore.operations.watch import Watch
+from eventstore.run.directory import is_run_dir
 
 from . import output
 from .runs import moment_text

@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from eventstore import codec
 from eventstore.errors import CompassError
-from eventstore.records import VERDICTS
-from eventstore.scan import STREAM_NAME, Scan
+from eventstore.format import codec
+from eventstore.format.records import VERDICTS
+from eventstore.stream.scan import STREAM_NAME, Scan
 from projections import replay
 from projections.repair_plan import lay_out
 

@@ -3,7 +3,8 @@
 `replay` folds a stream, with the stored files as its base, into both snapshots; `fold` runs any one projection.
 """
 
+from projections.snapshots.replay import Snapshots, replay
+
 from .fold import Base, Projection, fold
-from .snapshots import Snapshots, replay
 
 __all__ = ["Base", "Projection", "Snapshots", "fold", "replay"]

@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from eventstore.events import Json
+from eventstore.format.events import Json
+from projections.timeline.in_flight import finished_stays
 
-from . import timeline
-from .flights import finished_stays
+from .timeline import timeline
 
 MIN_PAIRS = 6
 """With fewer pairs that differ no two-sided exact test can come below 5 %."""

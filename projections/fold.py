@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from msgspec import Struct
 
-from eventstore import codec
-from eventstore.events import Json, event_name
-from eventstore.records import Block, Head, Recorded
+from eventstore.format import codec
+from eventstore.format.events import Json, event_name
+from eventstore.format.records import Block, Head, Recorded
 
 S = TypeVar("S")
 
@@ -39,7 +39,7 @@ class Projection(Protocol[S]):
 
 @runtime_checkable
 class BlockStream(Protocol):
-    """A stream that can be had in batches; `eventstore.scan.Scan` is one."""
+    """A stream that can be had in batches; `eventstore.stream.scan.Scan` is one."""
 
     def blocks(self) -> Iterable[Block]: ...
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from eventstore.records import Finding
+from eventstore.format.records import Finding
 
 Action: TypeAlias = Literal["set_aside", "cut", "split", "drop", "move", "account", "vouch", "accept_loss"]
 

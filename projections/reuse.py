@@ -6,7 +6,8 @@ The rules are those of AgentCompass 1.0.1 (specification, "Reuse validation", "E
 - a terminal attempt of an unfinished task is kept by the same test;
 - else an attempt whose agent completed is scored again from its checkpoint, and everything else runs again.
 
-Reading disks, comparing checksums and choosing directories is done by `eventstore.reuse`, which hands the facts in.
+Reading disks, comparing checksums and choosing directories is done by `eventstore.operations.reuse.plan`, which hands
+the facts in.
 """
 
 import re
@@ -16,7 +17,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from eventstore.errors import UsageError
-from eventstore.events import Json
+from eventstore.format.events import Json
 
 Action: TypeAlias = Literal["keep", "rescore", "run", "skip"]
 """keep: the result stands. rescore: the agent's work stands, scoring is done again. run: the agent works again. skip:

@@ -91,7 +91,7 @@ async def run(results: str, run_id: str, options: dict[str, Any]) -> dict[str, A
     """One evaluation, with our reporter or with AgentCompass's own sinks."""
     on_progress, seen = None, []
     if options.get("reporter", True):
-        from eventstore.agentcompass import reporter
+        from eventstore.recording.agentcompass import reporter
 
         on_progress = reporter(
             durability=options.get("durability", "group"), display="plain",

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from streams import sealed_lines
 
-from eventstore.codec import dump_pretty, utf8
-from eventstore.fingerprints import fingerprint
-from eventstore.repair import repair_run
-from eventstore.scan import scan
-from eventstore.witness import LOCK_NAME, SLOT_BYTES, WRITER_BYTES, Mark, render_slot, render_writer
+from eventstore.format.codec import dump_pretty, utf8
+from eventstore.operations.repair.repair import repair_run
+from eventstore.results.fingerprints import fingerprint
+from eventstore.stream.lock_file import LOCK_NAME, SLOT_BYTES, WRITER_BYTES, Mark, render_slot, render_writer
+from eventstore.stream.scan import scan
 from projections import Base, replay
 
 Json = dict[str, Any]
@@ -352,6 +352,6 @@ def release_held() -> None:
 
 def index_run(run: Path) -> None:
     """A catalog of the folder above the run has seen it."""
-    from eventstore.history.session import index
+    from eventstore.history.sql.access import index
 
     index(run.parent)

@@ -70,7 +70,7 @@ def command(capfd: pytest.CaptureFixture[str]) -> Command:
 def nothing_left_open() -> Iterator[None]:
     """A test that abandons a writer, as a crash does, leaves neither its threads nor its log handler to the next."""
     yield
-    log, routing = sys.modules.get("eventstore.log"), sys.modules.get("eventstore.logrouting")
+    log, routing = sys.modules.get("eventstore.stream.log"), sys.modules.get("eventstore.recording.log_routing")
     for left in list(log._open_logs) if log else ():
         with suppress(Exception):  # it may be poisoned, which is what the test was about
             left.close()

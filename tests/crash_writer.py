@@ -11,8 +11,8 @@ import threading
 from itertools import count
 from pathlib import Path
 
-from eventstore.events import PhaseChanged
-from eventstore.recorder import RunRecorder
+from eventstore.format.events import PhaseChanged
+from eventstore.recording.recorder import RunRecorder
 
 REQUEST = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
 SIZES = (0, 10, 100, 4000, 9000, 70_000, 1_000_000)

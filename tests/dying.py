@@ -54,8 +54,8 @@ def _run(number: int, action: Callable[[], Any]) -> NoReturn:
         patch = pytest.MonkeyPatch()
         for name in CHANGES:
             patch.setattr(os, name, counted(getattr(os, name), name == "open"))
-        from eventstore import intents
-        from eventstore.filesystem import FileSystem
+        from eventstore.results import intents
+        from eventstore.stream.filesystem import FileSystem
 
         patch.setattr(FileSystem, "write", staticmethod(os.write))
         patch.setattr(intents, "exchange", counted(intents.exchange, False))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from eventstore.filesystem import FileSystem
+from eventstore.stream.filesystem import FileSystem
 
 
 class FaultyFiles(FileSystem):

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from eventstore import events as e
-from eventstore.recorder import RunRecorder
+from eventstore.format import events as e
+from eventstore.recording.recorder import RunRecorder
 
 Json = dict[str, Any]
 

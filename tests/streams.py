@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from eventstore import codec
-from eventstore.events import ENVELOPE
-from eventstore.seal import NO_PREDECESSOR, seal
+from eventstore.format import codec
+from eventstore.format.events import ENVELOPE
+from eventstore.format.seal import NO_PREDECESSOR, seal
 
 
 def plain_line(number: int, run_id: str = "r", **changes: Any) -> bytes:

@@ -14,13 +14,13 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from eventstore.agentcompass import reporter
-from eventstore.display import ProgressLine, describe
 from eventstore.errors import UsageError
-from eventstore.lock import is_locked
-from eventstore.replaying import replay_run
-from eventstore.scan import scan
-from projections import counts
+from eventstore.operations.replay import replay_run
+from eventstore.recording.agentcompass import reporter
+from eventstore.recording.progress_line import ProgressLine, describe
+from eventstore.stream.lock import is_locked
+from eventstore.stream.scan import scan
+from projections.snapshots import counts
 
 ROOT = Path(__file__).parent.parent
 PYTHON = os.environ.get("COMPASS_ES_AGENTCOMPASS_PYTHON", "")
@@ -226,7 +226,7 @@ def test_values_without_a_form_in_json_become_text(stand_in, tmp_path):
 
 def test_what_can_not_be_written_is_counted_and_the_evaluation_goes_on(stand_in, tmp_path, caplog, monkeypatch):
     """One loud message, then counts; `records_lost` stands in the stream as soon as writing works again."""
-    monkeypatch.setattr("eventstore.agentcompass.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("eventstore.recording.agentcompass.RETRY_SECONDS", 0.0)
     told = reporter(tmp_path / "r", display="none", durability="always")
     for _ in range(5):
         told.emit("phase_changed", task_id="t", phase="plan")
@@ -245,7 +245,7 @@ def test_what_can_not_be_written_is_counted_and_the_evaluation_goes_on(stand_in,
 
 def test_a_poisoned_log_is_left_and_opened_again(stand_in, tmp_path, monkeypatch):
     """A stream that was removed in the middle costs what it held, and is begun again only if nothing was promised."""
-    monkeypatch.setattr("eventstore.agentcompass.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("eventstore.recording.agentcompass.RETRY_SECONDS", 0.0)
     told = reporter(prepare(tmp_path / "r"), display="none")
     told.emit("run_started", payload=IDS)
     told._recorder.log._failure = UsageError("broken")

@@ -17,8 +17,9 @@ import pytest
 from dying import deaths
 from trees import COUNT, make_tree
 
-from eventstore import artifacts, tree_copy
-from eventstore.artifacts import (
+from eventstore.errors import CompassError, DamagedError, RefusedError, UsageError
+from eventstore.results import artifacts, tree_copy
+from eventstore.results.artifacts import (
     CollectionError,
     collect,
     manifest_specs,
@@ -27,9 +28,8 @@ from eventstore.artifacts import (
     sandbox_root,
     validate_manifest,
 )
-from eventstore.errors import CompassError, DamagedError, RefusedError, UsageError
-from eventstore.fingerprints import ArtifactLimits, Budget, fingerprint, fingerprint_all
-from eventstore.tree_copy import ContentIndex, remove_tree
+from eventstore.results.fingerprints import ArtifactLimits, Budget, fingerprint, fingerprint_all
+from eventstore.results.tree_copy import ContentIndex, remove_tree
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "artifacts" / "fingerprints.json").read_text())
 ATTEMPT = "details/running/t--00/attempt-1"
@@ -218,7 +218,7 @@ def test_a_full_disk_in_the_middle_of_an_artifact_is_told(
         os.write(fd, content[:100])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("eventstore.filesystem.FileSystem.write_all", write_all)
+    monkeypatch.setattr("eventstore.stream.filesystem.FileSystem.write_all", write_all)
     with pytest.raises(CollectionError, match="the disk is full"):
         gather(run, sandbox, "/logs/artifacts")
     assert published(run) == []

@@ -18,10 +18,11 @@ from recorded import ROOT, RUNS
 
 from cli import query
 from eventstore.errors import OutputError
-from eventstore.filesystem import FileSystem
-from eventstore.history import guard, ingest, session
-from eventstore.history.catalog import Catalog
-from eventstore.history.session import CatalogChoice
+from eventstore.history.catalog import ingest
+from eventstore.history.catalog.catalog import Catalog
+from eventstore.history.sql import access, guard
+from eventstore.history.sql.access import CatalogChoice
+from eventstore.stream.filesystem import FileSystem
 from tests.commands import Command
 from tests.crash import catalog_judge, catalogs
 from tests.crash.calls import duckdb_library, led
@@ -72,7 +73,7 @@ def grow(runs: Path, to: int) -> None:
 
 
 def answer(runs: Path, file: Path) -> catalogs.Answers:
-    return session.with_history([runs], answers, catalog=CatalogChoice(file=file))
+    return access.with_history([runs], answers, catalog=CatalogChoice(file=file))
 
 
 # -- crash states
@@ -234,7 +235,7 @@ def damage(file: Path, at: int) -> None:
 @pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1.5 doesn't check every block, and may crash")
 def test_a_damaged_block_is_noticed_whenever_it_is_read(runs: Path, file: Path) -> None:
     """DuckDB checks a block when it is read: while opening, or in the midst of an answer, which is then begun anew."""
-    session.index(runs, file)
+    access.index(runs, file)
     sound, right = file.read_bytes(), truth(runs)
     tries = []
     for block in range(12_288, len(sound), 262_144):
@@ -247,7 +248,7 @@ def test_a_damaged_block_is_noticed_whenever_it_is_read(runs: Path, file: Path) 
             calls += 1
             return answers(connection)
 
-        assert session.with_history([runs], work, catalog=CatalogChoice(file=file)) == right
+        assert access.with_history([runs], work, catalog=CatalogChoice(file=file)) == right
         tries.append(calls)
         assert answer(runs, file) == right and calls <= 2
     assert 2 in tries
@@ -284,14 +285,14 @@ def call(*words: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("trusted", [(), ("--trusted",)])
 def test_a_query_that_meets_a_damaged_block_is_answered(runs: Path, file: Path, trusted: tuple[str, ...]) -> None:
     """One answer, exit code 0, and the catalog is whole again; also where the catalog isn't brought up to date."""
-    session.index(runs, file)
+    access.index(runs, file)
     sql = "SELECT count(*) AS n, sum(length(payload_text)) AS bytes FROM events"
     wanted = json.loads(call("query", sql, runs, "--no-catalog", "--json").stdout)
     for more in ((), ("--no-refresh",)):
         damage(file, late_block(file) + 2000)
         done = call("query", sql, runs, "--catalog", file, "--json", *more, *trusted)
         assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, wanted, "")
-        assert session.index(runs, file)[0].read == 0
+        assert access.index(runs, file)[0].read == 0
         with closing(duckdb.connect(str(file), read_only=True)) as connection:
             connection.execute("SELECT sum(hash(r)) FROM events AS r").fetchall()
 
@@ -301,7 +302,7 @@ def test_a_process_that_breaks_down_on_a_catalog(
     runs: Path, file: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], sound: bool
 ) -> None:
     """DuckDB 1.5.6 reads some damaged blocks unchecked, and crashes: another process looks, and builds it anew."""
-    session.index(runs, file)
+    access.index(runs, file)
     answered, looked = query._answer, Catalog.is_sound
 
     def crash(*ignored: object) -> NoReturn:
@@ -320,7 +321,7 @@ def test_a_process_that_breaks_down_on_a_catalog(
 
 def test_sql_that_only_looks_like_damage_keeps_the_catalog(runs: Path, file: Path) -> None:
     """The catalog is looked at before it is built anew, and the error is told."""
-    session.index(runs, file)
+    access.index(runs, file)
     before = file.stat().st_ino
     done = call("query", "SELECT error('Corrupt database file') FROM runs", runs, "--catalog", file)
     assert done.returncode == 2 and "Corrupt" in done.stderr and "Traceback" not in done.stderr
@@ -329,7 +330,7 @@ def test_sql_that_only_looks_like_damage_keeps_the_catalog(runs: Path, file: Pat
         raise duckdb.IOException("not the catalog's fault")
 
     with pytest.raises(duckdb.IOException):
-        session.with_history([runs], work, catalog=CatalogChoice(file=file))
+        access.with_history([runs], work, catalog=CatalogChoice(file=file))
     assert file.stat().st_ino == before
 
 
@@ -364,23 +365,23 @@ def test_a_full_disk_is_told_and_the_answer_comes_all_the_same(
 ) -> None:
     """Wherever it happens: a clear error where a catalog was asked for, the runs read each time where it wasn't."""
     if built:
-        session.index(runs, file)
+        access.index(runs, file)
         grow(runs, 60_000)
     right = truth(runs)
     before = {path.name: path.read_bytes() for path in file.parent.iterdir()}
-    monkeypatch.setattr(session, "default_file", lambda root: file)
+    monkeypatch.setattr(open, "default_file", lambda root: file)
     rng = random.Random(1)
     for room in (0, 5000, 20_000, *(rng.randrange(3_000_000) for _ in range(3))):
         lay_down(before, file.parent)
         told: list[tuple[str, str]] = []
         with with_disk(monkeypatch, FullDisk(room)):
-            found = session.with_history(
+            found = access.with_history(
                 [runs], answers, catalog=CatalogChoice(), on_problem=lambda *problem, told=told: told.append(problem)
             )
         assert found == right and (told == [] or "catalog" in told[-1][1])
         lay_down(before, file.parent)
         with with_disk(monkeypatch, FullDisk(room)), pytest.raises(OutputError, match="can't be"):
-            session.index(runs, file, rebuild=True)
+            access.index(runs, file, rebuild=True)
         assert answer(runs, file) == right
 
 
@@ -391,6 +392,6 @@ def with_disk(monkeypatch: pytest.MonkeyPatch, files: FileSystem) -> Any:
     stack = ExitStack()
     patch = stack.enter_context(monkeypatch.context())
     made: Callable[..., Catalog] = Catalog
-    patch.setattr(session, "Catalog", lambda connection, file: made(connection, file, files))
+    patch.setattr(open, "Catalog", lambda connection, file: made(connection, file, files))
     stack.enter_context(led(files, duckdb_library()))
     return stack

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from dying import deaths
 
-from eventstore.artifacts import collect, read_specs, sandbox_root
-from eventstore.checkpoints import (
+from eventstore.errors import CompassError, DamagedError, OutputError, RefusedError, UsageError
+from eventstore.results.artifacts import collect, read_specs, sandbox_root
+from eventstore.results.checkpoint_store import (
     MAX_BYTES,
     materialise_checkpoint,
     read_checkpoint,
@@ -20,8 +21,7 @@ from eventstore.checkpoints import (
     update_section,
     validate_checkpoint,
 )
-from eventstore.errors import CompassError, DamagedError, OutputError, RefusedError, UsageError
-from eventstore.publishing import TaskStore
+from eventstore.results.store import TaskStore
 
 SECRET = "sk-abcdefghijklmnop0123456789"
 

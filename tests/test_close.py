@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from eventstore import codec
-from eventstore.closing import close_run, evidence_of, process_started_at
 from eventstore.errors import DamagedError, LockedError, RefusedError, UsageError
-from eventstore.events import RunFinished, RunStarted, TaskStarted
-from eventstore.life import boot_id
-from eventstore.log import EventLog
-from eventstore.scan import scan
-from eventstore.witness import render_writer
+from eventstore.format import codec
+from eventstore.format.events import RunFinished, RunStarted, TaskStarted
+from eventstore.operations.close import close_run, evidence_of, process_started_at
+from eventstore.run.liveness import boot_id
+from eventstore.stream.lock_file import render_writer
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import scan
 
 
 def last_event(run: Path) -> tuple[str, str | None, dict[str, object]]:

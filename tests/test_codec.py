@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import RUNS
 
-from eventstore import codec
 from eventstore.errors import MalformedLineError
-from eventstore.events import (
+from eventstore.format import codec
+from eventstore.format.events import (
     ENVELOPE,
     KNOWN_EVENTS,
     PhaseChanged,

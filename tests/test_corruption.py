@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eventstore.records import VERDICTS
-from eventstore.scan import STREAM_NAME, scan
+from eventstore.format.records import VERDICTS
+from eventstore.stream.scan import STREAM_NAME, scan
 from tests.crash import corruption as c
 
 SEED = 20260301

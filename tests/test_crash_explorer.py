@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from eventstore import opening, replaying, snapshots
-from eventstore.events import PhaseChanged
-from eventstore.filesystem import FileSystem
-from eventstore.log import EventLog
-from eventstore.recorder import RunRecorder
-from eventstore.rundir import RunDir
-from eventstore.scan import Scan, scan
-from eventstore.snapshots import replace_file
-from eventstore.verifying import verify_run
+from eventstore.format.events import PhaseChanged
+from eventstore.operations import replay
+from eventstore.operations.verify.verify import verify_run
+from eventstore.recording.recorder import RunRecorder
+from eventstore.run.directory import RunDir
+from eventstore.stream import atomic_file, recovery
+from eventstore.stream.atomic_file import replace_file
+from eventstore.stream.filesystem import FileSystem
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import Scan, scan
 from tests.crash.disk import File, RecordingFileSystem, Truncate, Write, content_after, points
 from tests.crash.explorer import Exploration, fingerprint
 from tests.crash.judge import Wrong
@@ -103,7 +104,7 @@ def test_a_mark_before_its_fsync_is_found_out(memory: Path, monkeypatch: pytest.
 
 def test_a_torn_tail_that_is_not_set_aside_is_found_out(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next append lands on the half line (PrimeIntellect-ai/verifiers#803, anthropics/claude-code#52387)."""
-    monkeypatch.setattr(opening, "_set_aside", lambda *arguments: None)
+    monkeypatch.setattr(recovery, "_set_aside", lambda *arguments: None)
     with pytest.raises(Exception, match=r"appending|changed|closing|damage|once|rubbish"):
         explore(memory)
 
@@ -118,14 +119,14 @@ def test_a_scan_that_trusts_the_unproven_is_found_out(memory: Path, monkeypatch:
 def test_an_original_without_a_synced_second_name_is_found_out(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What replay replaces: found by the explorer. A crash kept the new file and lost the old one's other name."""
 
-    def write(replayed: replaying.Replayed, files: FileSystem) -> replaying.Replayed:
+    def write(replayed: replay.Replayed, files: FileSystem) -> replay.Replayed:
         for name in replayed.changed:
             path = replayed.run_dir / name
-            snapshots.back_up(path, "replaced", files)
-            replace_file(path, replaying._rendered(replayed.snapshots, name), durable=True, files=files)
+            atomic_file.back_up(path, "replaced", files)
+            replace_file(path, replay._rendered(replayed.snapshots, name), durable=True, files=files)
         return replayed
 
-    monkeypatch.setattr(replaying, "_write", write)
+    monkeypatch.setattr(replay, "_write", write)
     with pytest.raises(Wrong, match="that replay replaced is kept"):
         explore(memory, "replay")
 

@@ -16,9 +16,16 @@ from dying import deaths
 from faults import FaultyFiles
 from recorded import RUNS
 
-from eventstore.attempt_results import AttemptResult
-from eventstore.checkpoints import read_checkpoint, update_section
-from eventstore.details import (
+from eventstore.errors import DamagedError, OutputError, RefusedError, UsageError
+from eventstore.format.events import PartialSaved, TaskStarted
+from eventstore.operations.repair.results import recover_results
+from eventstore.recording.recorder import RunRecorder
+from eventstore.results.checkpoint_store import read_checkpoint, update_section
+from eventstore.results.intents import exchange
+from eventstore.results.result import read_result, shape_faults
+from eventstore.results.schema import AttemptResult
+from eventstore.results.store import RetryDetail, TaskStore
+from eventstore.results.task_dirs import (
     Issue,
     find_retry_detail,
     find_task,
@@ -27,13 +34,6 @@ from eventstore.details import (
     task_directory_name,
     task_dirs,
 )
-from eventstore.errors import DamagedError, OutputError, RefusedError, UsageError
-from eventstore.events import PartialSaved, TaskStarted
-from eventstore.intents import exchange
-from eventstore.publishing import RetryDetail, TaskStore
-from eventstore.recorder import RunRecorder
-from eventstore.result_recovery import recover_results
-from eventstore.results import read_result, shape_faults
 
 PLAN = {"k": 2, "strategy": "avg"}
 FATAL = Issue("fatal", "setup", "setup_failed", "no disk")

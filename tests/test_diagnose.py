@@ -13,8 +13,8 @@ from failures import PLANTED, Copy, events_of, finish, log, plant, write_events
 from recorded import DATA, RUNS
 from streams import plain_line
 
-from eventstore.diagnosing import diagnose_run
-from projections.causes import BLAMES, CAUSES
+from eventstore.operations.diagnose.diagnose import diagnose_run
+from projections.diagnose.causes import BLAMES, CAUSES
 
 ROOT = Path(__file__).parent.parent
 FINE = [name for name in RUNS if name not in PLANTED]

@@ -8,7 +8,7 @@ from commands import Command
 from failures import Copy, edit_info, events_of, write_events
 from recorded import RUNS
 
-from eventstore.comparing import diff_runs
+from eventstore.operations.diff import diff_runs
 from projections.diff import sign_test
 
 

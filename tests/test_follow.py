@@ -16,12 +16,13 @@ from recorded import RUNS
 from streams import plain_line, sealed_stream
 
 from cli.watch import _rows
-from eventstore.following import Follower
-from eventstore.lock import RunLock
-from eventstore.scan import scan
-from eventstore.waking import Waker
-from eventstore.watching import Watch
-from projections import board, fold
+from eventstore.operations.watch import Watch
+from eventstore.stream.follow import Follower
+from eventstore.stream.lock import RunLock
+from eventstore.stream.notify import Waker
+from eventstore.stream.scan import scan
+from projections import fold
+from projections.timeline import board
 
 Lines = list[bytes]
 
@@ -341,7 +342,7 @@ def test_the_expected_end_is_a_range_around_the_recent_pace() -> None:
 
 def test_a_board_does_not_grow_with_the_stream() -> None:
     """A hundred thousand phases of four tasks leave rings of a fixed length and nothing else."""
-    from eventstore.records import Block, Head
+    from eventstore.format.records import Block, Head
 
     state = board.State()
     for start in range(0, 20_000, 1000):

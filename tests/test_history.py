@@ -12,16 +12,18 @@ import pytest
 from msgspec import to_builtins
 from recorded import ROOT, RUNS
 
-from eventstore import reading
-from eventstore.codec import envelope_members
 from eventstore.errors import InputError
-from eventstore.history import connect, placing, values
-from eventstore.history.session import CatalogChoice, open_history
-from eventstore.records import Recorded
-from eventstore.replaying import fold_run
-from eventstore.scan import scan
-from projections import fold, timeline
-from projections.counts import COUNTERS
+from eventstore.format.codec import envelope_members
+from eventstore.format.records import Recorded
+from eventstore.history import connect
+from eventstore.history.rows import line_batch, values
+from eventstore.history.sql.access import CatalogChoice, open_history
+from eventstore.operations.replay import fold_run
+from eventstore.stream import line_reader
+from eventstore.stream.scan import scan
+from projections import fold
+from projections.snapshots.counts import COUNTERS
+from projections.timeline import timeline
 
 MEMORY = CatalogChoice(off=True)
 
@@ -139,8 +141,8 @@ def test_clean_lines_go_as_they_are_and_stays_stand_where_they_begin() -> None:
 
 def test_batches_of_any_size_make_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stay that ends in a later batch than it began in has a row of its own."""
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 4096)
-    monkeypatch.setattr(placing, "BATCH_BYTES", 1)
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(line_batch, "BATCH_BYTES", 1)
     check_views(ROOT)
 
 

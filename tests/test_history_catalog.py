@@ -15,9 +15,9 @@ import pytest
 from recorded import ROOT, RUNS
 
 from eventstore.errors import CompassError, OutputError, UsageError
-from eventstore.history import session
-from eventstore.history.catalog import default_file
-from eventstore.history.session import CatalogChoice, open_history
+from eventstore.history.catalog.catalog import default_file
+from eventstore.history.sql import access
+from eventstore.history.sql.access import CatalogChoice, open_history
 
 MEMORY = CatalogChoice(off=True)
 VIEWS = (
@@ -81,12 +81,12 @@ def test_only_what_was_appended_is_read(tmp_path: Path) -> None:
     """The watermark is a byte, and the bytes before it are not read again."""
     head = STREAM[: STREAM.rindex(b"\n", 0, 40_000) + 1]
     path = write_run(tmp_path, "run", head)
-    done, _ = session.index(tmp_path)
+    done, _ = access.index(tmp_path)
     assert (done.read, done.appended, done.bytes_read) == (1, 0, len(head))
     append(path, STREAM[len(head) : len(head) + 900])
-    done, _ = session.index(tmp_path)
+    done, _ = access.index(tmp_path)
     assert (done.read, done.appended, done.bytes_read) == (1, 1, 900)
-    done, _ = session.index(tmp_path)
+    done, _ = access.index(tmp_path)
     assert (done.read, done.bytes_read) == (0, 0)
 
 
@@ -322,7 +322,7 @@ def test_ctrl_c_while_duckdb_works_is_an_interrupt(monkeypatch: pytest.MonkeyPat
     connection.execute("SELECT 1").fetchall()
     before = signal.signal(signal.SIGALRM, strike)
     try:
-        with pytest.raises(KeyboardInterrupt), session._catalog_errors():
+        with pytest.raises(KeyboardInterrupt), access._catalog_errors():
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             connection.execute("SELECT sum(hash(a.i + b.i)) FROM range(100000) a(i), range(200000) b(i)").fetchall()
     finally:
@@ -343,13 +343,13 @@ def test_two_processes_that_index_at_once_both_succeed(tmp_path: Path) -> None:
 
 def test_workers_read_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that share the reading change nothing but the time."""
-    from eventstore.history import ingest
+    from eventstore.history.catalog import ingest
 
     monkeypatch.setattr(ingest, "WORKER_BYTES", 0)
     monkeypatch.setattr(ingest, "CHUNK_BYTES", 100_000)
     shutil.copytree(ROOT, tmp_path / "runs")
     told: list[tuple[int, int]] = []
-    done, _ = session.index(tmp_path / "runs", workers=2, progress=lambda count, total: told.append((count, total)))
+    done, _ = access.index(tmp_path / "runs", workers=2, progress=lambda count, total: told.append((count, total)))
     assert told[-1] == (done.bytes_read, done.bytes_read)
     assert_current(tmp_path / "runs")
 
@@ -358,7 +358,7 @@ def test_a_stream_too_long_for_a_worker_is_read_where_it_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of a worker wait in memory until all are read, so a stream of gigabytes is loaded a part at a time."""
-    from eventstore.history import ingest, spool
+    from eventstore.history.catalog import ingest, spool
 
     monkeypatch.setattr(ingest, "WORKER_BYTES", 0)
     monkeypatch.setattr(ingest, "SHARED_BYTES", len(STREAM) // 2)
@@ -368,7 +368,7 @@ def test_a_stream_too_long_for_a_worker_is_read_where_it_is_loaded(
     loads = []
     load = spool.load_folder
     monkeypatch.setattr(spool, "load_folder", lambda *given: loads.append(given) or load(*given))
-    session.index(tmp_path, workers=2)
+    access.index(tmp_path, workers=2)
     assert len(loads) > 1
     assert_current(tmp_path)
 
@@ -396,7 +396,7 @@ def test_a_reading_process_imports_nothing_from_the_folder_it_stands_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs come from strangers, and so may a `pickle.py` beside them."""
-    from eventstore.history.readers import Readers
+    from eventstore.history.catalog.workers import Readers
 
     for name in ("pickle.py", "msgspec.py"):
         (tmp_path / name).write_text("raise SystemExit('imported')")
@@ -408,7 +408,7 @@ def test_a_reading_process_imports_nothing_from_the_folder_it_stands_in(
 
 def test_a_reading_process_that_is_killed_is_told_of() -> None:
     """A sentence, not a hang; what it raised by itself arrives as it is."""
-    from eventstore.history.readers import Readers
+    from eventstore.history.catalog.workers import Readers
 
     with Readers(1, os.abort) as readers, pytest.raises(OutputError, match="was killed"):
         readers.submit().result(30)
@@ -421,7 +421,7 @@ def test_a_line_that_duckdb_refuses_costs_a_first_build_nothing_but_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     """All that was loaded before it is undone with it, and comes again."""
-    from eventstore.history import ingest
+    from eventstore.history.catalog import ingest
 
     monkeypatch.setattr(ingest, "WORKER_BYTES", 0)
     monkeypatch.setattr(ingest, "CHUNK_BYTES", 10_000)
@@ -431,7 +431,7 @@ def test_a_line_that_duckdb_refuses_costs_a_first_build_nothing_but_time(
     refused = []
     fill = ingest._fill
     monkeypatch.setattr(ingest, "_fill", lambda *given: refused.append(fill(*given)) or refused[-1])
-    session.index(tmp_path, workers=workers)
+    access.index(tmp_path, workers=workers)
     assert refused == [False]
     assert_current(tmp_path)
 
@@ -441,8 +441,8 @@ REQUEST = {section: {"id": "x"} for section in ("model", "benchmark", "harness",
 
 def test_a_sealed_stream_is_gone_on_with_and_its_chain_checked(tmp_path: Path) -> None:
     """While our own recorder writes: after each event the catalog is what reading everything gives."""
-    from eventstore.events import PhaseChanged, TaskStarted
-    from eventstore.recorder import RunRecorder
+    from eventstore.format.events import PhaseChanged, TaskStarted
+    from eventstore.recording.recorder import RunRecorder
 
     folder = tmp_path / "run"
     with RunRecorder.create(folder, request=REQUEST) as recorder:
@@ -461,8 +461,8 @@ def test_a_sealed_stream_is_gone_on_with_and_its_chain_checked(tmp_path: Path) -
 
 def test_a_sealed_stream_that_lost_what_was_promised_is_damaged(tmp_path: Path) -> None:
     """The witness counts for a stream that was gone on with, as for one read whole."""
-    from eventstore.events import TaskStarted
-    from eventstore.recorder import RunRecorder
+    from eventstore.format.events import TaskStarted
+    from eventstore.recording.recorder import RunRecorder
 
     folder = tmp_path / "run"
     recorder = RunRecorder.create(folder, request=REQUEST)
@@ -484,7 +484,7 @@ def test_a_sealed_stream_that_lost_what_was_promised_is_damaged(tmp_path: Path) 
 
 def test_spool_files_of_killed_processes_are_removed_and_those_of_living_ones_stay() -> None:
     """They lie in shared memory where there is some, and nothing else would ever take them away."""
-    from eventstore.history import spool
+    from eventstore.history.catalog import spool
 
     code = "import os, signal; from eventstore.history import spool; print(spool.make_folder(), flush=True); "
     here = Path(__file__).parent.parent

@@ -11,8 +11,8 @@ import pytest
 from recorded import ROOT, RUNS
 
 from eventstore.errors import OutputError
-from eventstore.history.export import export_parquet
-from eventstore.history.session import CatalogChoice, describe_views, open_history
+from eventstore.history.sql.access import CatalogChoice, describe_views, open_history
+from eventstore.history.sql.export import export_parquet
 
 PROJECT = Path(__file__).parent.parent
 
@@ -126,7 +126,8 @@ def test_the_analyses_of_the_notebook_page_run_on_the_recorded_runs() -> None:
     """docs/notebook.md: its SQL answers, with rows, on the connection that it tells of."""
     import re
 
-    from eventstore.history import canned, connect
+    from eventstore.history import connect
+    from eventstore.history.sql import questions
 
     text = (PROJECT / "docs" / "notebook.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
@@ -134,7 +135,7 @@ def test_the_analyses_of_the_notebook_page_run_on_the_recorded_runs() -> None:
     rows = 0
     for block in blocks:
         found = re.search(r'sql = """(.*?)"""', block, flags=re.DOTALL)
-        sql = found[1] if found else canned.question("success-rate").sql
+        sql = found[1] if found else questions.question("success-rate").sql
         given = {"run": RUNS["r_resumed"]} if "$run" in sql else {"metric": "correct"} if "$metric" in sql else None
         answer = history.execute(sql, given).fetchall()
         rows += bool(answer)

@@ -15,16 +15,16 @@ import pytest
 from commands import Command
 from streams import sealed_stream
 
-from eventstore import lock
-from eventstore.closing import close_run
 from eventstore.errors import DamagedError, LogPoisonedError, OutputError, RefusedError
-from eventstore.events import PhaseChanged, RunStarted
-from eventstore.filesystem import FileSystem
-from eventstore.life import life_of
-from eventstore.log import EventLog
-from eventstore.records import VERDICTS
-from eventstore.repair import repair_run
-from eventstore.scan import scan
+from eventstore.format.events import PhaseChanged, RunStarted
+from eventstore.format.records import VERDICTS
+from eventstore.operations.close import close_run
+from eventstore.operations.repair.repair import repair_run
+from eventstore.run.liveness import life_of
+from eventstore.stream import lock
+from eventstore.stream.filesystem import FileSystem
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import scan
 
 
 def event(task_id: str = "t") -> PhaseChanged:

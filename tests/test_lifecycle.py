@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from recorded import RUNS
 from streams import plain_line
 
-from eventstore import codec
-from eventstore.events import SPECIFIED_EVENTS
-from eventstore.records import Recorded
-from eventstore.scan import scan
-from projections import lifecycle
+from eventstore.format import codec
+from eventstore.format.events import SPECIFIED_EVENTS
+from eventstore.format.records import Recorded
+from eventstore.stream.scan import scan
 from projections.fold import Base, fold
-from projections.lifecycle import _RULES
+from projections.verify import lifecycle
+from projections.verify.lifecycle import _RULES
 
 Json = dict[str, Any]
 

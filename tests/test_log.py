@@ -18,9 +18,9 @@ import pytest
 from faults import FaultyFiles
 from streams import sealed_stream
 
-from eventstore import codec
 from eventstore.errors import DamagedError, LockedError, LogPoisonedError, OutputError, UsageError
-from eventstore.events import (
+from eventstore.format import codec
+from eventstore.format.events import (
     AttemptStarted,
     PhaseChanged,
     RecordsLost,
@@ -31,11 +31,11 @@ from eventstore.events import (
     TaskStartedPayload,
     UnknownEvent,
 )
-from eventstore.lock import is_locked
-from eventstore.log import EventLog
-from eventstore.scan import Scan, scan
-from eventstore.spelling import Origin, Speller
-from eventstore.witness import read_witness
+from eventstore.stream.encode import Origin, Speller
+from eventstore.stream.lock import is_locked
+from eventstore.stream.lock_file import read_witness
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import Scan, scan
 
 ROOT = Path(__file__).parent.parent
 STREAM = "progress.jsonl"
@@ -267,7 +267,7 @@ def test_events_may_follow_a_terminal_one(tmp_path):
 def test_a_second_process_is_refused_with_host_pid_and_start(tmp_path):
     """And the first one goes on undisturbed."""
     with EventLog.open(tmp_path, run_id="r") as log:
-        script = "import sys\nfrom eventstore.log import EventLog\nEventLog.open(sys.argv[1])"
+        script = "import sys\nfrom eventstore.stream.log import EventLog\nEventLog.open(sys.argv[1])"
         done = subprocess.run(
             [sys.executable, "-c", script, tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=60
         )
@@ -639,8 +639,8 @@ def test_a_file_size_limit_is_an_error_and_no_signal(tmp_path):
     script = (
         "import resource, sys\n"
         "from eventstore.errors import OutputError\n"
-        "from eventstore.events import PhaseChanged\n"
-        "from eventstore.log import EventLog\n"
+        "from eventstore.format.events import PhaseChanged\n"
+        "from eventstore.stream.log import EventLog\n"
         "log = EventLog.open(sys.argv[1], run_id='r')\n"
         "log.append(PhaseChanged())\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))\n"

@@ -16,8 +16,8 @@ import pytest
 from mutating import mutated
 from recording import record_run
 
-from eventstore.rundir import RunDir
-from eventstore.verifying import NOT_TO_THE_END, Options, verify_run
+from eventstore.operations.verify.verify import NOT_TO_THE_END, Options, verify_run
+from eventstore.run.directory import RunDir
 
 COUNT = int(os.environ.get("COMPASS_ES_MUTATIONS", "400"))
 SEED = int(os.environ.get("COMPASS_ES_MUTATION_SEED", "20260729"))

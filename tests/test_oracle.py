@@ -8,8 +8,9 @@ import pytest
 import xxhash
 from recorded import BIG, RUNS, Oracle
 
-from eventstore.scan import scan
-from projections import Base, progress, replay
+from eventstore.stream.scan import scan
+from projections import Base, replay
+from projections.snapshots import progress
 
 ALL_RUNS = [*RUNS, BIG]
 

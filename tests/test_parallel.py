@@ -11,21 +11,22 @@ from recorded import BIG, RUNS
 from streams import plain_line, sealed_lines
 from test_progress_model import EVENTS
 
-from eventstore import codec, parallel
-from eventstore.scan import Scan, scan
+from eventstore.format import codec
+from eventstore.operations import parallel_replay
+from eventstore.stream.scan import Scan, scan
 from projections import Base, replay
 
 
 @pytest.fixture(autouse=True)
 def small_streams_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every stream is worth two processes, on any machine."""
-    monkeypatch.setattr(parallel, "_worth_while", lambda size: size > 0)
+    monkeypatch.setattr(parallel_replay, "_worth_while", lambda size: size > 0)
 
 
 def both(path: Path) -> tuple[Scan, Scan]:
     """The stream folded by one and by two processes; the answers and the scans' accounts are compared."""
     one, two = scan(path), scan(path)
-    assert replay(one, Base()) == parallel.replay_stream(two, Base())
+    assert replay(one, Base()) == parallel_replay.replay_stream(two, Base())
     assert (one.records, one.lines, one.verdicts, one.findings, one.tail) == (
         two.records, two.lines, two.verdicts, two.findings, two.tail
     )  # fmt: skip
@@ -81,7 +82,7 @@ def test_any_sequence_folds_alike(tmp_path_factory: pytest.TempPathFactory, even
     path = tmp_path_factory.mktemp("any") / "progress.jsonl"
     lines = [codec.dump_compact({"run_id": "r", **members}) + b"\n" for members in events]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel, "_worth_while", lambda size: True)
+        patch.setattr(parallel_replay, "_worth_while", lambda size: True)
         path.write_bytes(b"".join(lines * (repeat + 1)))
         both(path)
 
@@ -102,7 +103,7 @@ def test_random_damage_folds_alike(runs_root: Path, tmp_path: Path) -> None:
 
 def test_second_process_that_dies_is_done_without(big_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed by the out-of-memory killer, say: its half is folded here."""
-    monkeypatch.setattr(parallel, "_fold_part", lambda *_: 1 / 0)
+    monkeypatch.setattr(parallel_replay, "_fold_part", lambda *_: 1 / 0)
     taken = absorbed(monkeypatch)
     both(big_run / "progress.jsonl")
     assert not taken

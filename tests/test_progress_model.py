@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventstore import codec
-from eventstore.records import Block, Head, Recorded
-from projections import Base, counts, fold, progress
+from eventstore.format import codec
+from eventstore.format.records import Block, Head, Recorded
+from projections import Base, fold
+from projections.snapshots import counts, progress
 
 TASKS = st.sampled_from(["a", "b", "c", "", None])
 NAMES = st.sampled_from(
@@ -180,7 +181,7 @@ def test_events_that_were_never_lines_fold_alike(events: list[dict[str, Any]]) -
 def test_bytes_do_not_depend_on_the_hash_seed(runs_root: Any) -> None:
     """Two processes with different hash seeds render the same bytes."""
     code = (
-        "import sys, hashlib; from eventstore.scan import scan; from projections import replay\n"
+        "import sys, hashlib; from eventstore.stream.scan import scan; from projections import replay\n"
         "s = replay(scan(sys.argv[1])); "
         "print(hashlib.sha256(s.rendered_progress + s.rendered_run_info).hexdigest())"
     )
@@ -196,7 +197,7 @@ def test_bytes_do_not_depend_on_the_hash_seed(runs_root: Any) -> None:
 
 def test_every_known_event_has_its_place_in_the_counts() -> None:
     """The table of what each event does to the counts has no hole."""
-    from eventstore.events import KNOWN_EVENTS
+    from eventstore.format.events import KNOWN_EVENTS
 
     looped = {"phase_changed", "attempt_started", "attempt_finished", "partial_saved"}
     assert looped | counts._RARE.keys() | counts.UNCOUNTED == KNOWN_EVENTS.keys()

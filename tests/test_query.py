@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from recorded import ROOT, RUNS
 
-from eventstore.history import canned
-from eventstore.history.session import CatalogChoice, describe_views, open_history
+from eventstore.history.sql import questions
+from eventstore.history.sql.access import CatalogChoice, describe_views, open_history
 
 PROJECT = Path(__file__).parent.parent
 
@@ -220,7 +220,7 @@ def test_the_sql_of_a_stranger_can_neither_read_nor_write_nor_change_anything(tm
     target = tmp_path / "written"
     connection = open_history([ROOT], catalog=CatalogChoice())
     from eventstore.errors import QueryError
-    from eventstore.history.asking import ask
+    from eventstore.history.sql.ask import ask
 
     before = connection.execute("SELECT count(*), min(status) FROM runs").fetchall()
     for sql in attacks(target, secret):
@@ -335,15 +335,15 @@ def history() -> Any:
     connection.close()
 
 
-@pytest.mark.parametrize("name", canned.names())
+@pytest.mark.parametrize("name", questions.names())
 def test_a_canned_question_has_its_answer_on_the_recorded_runs(name: str, history: Any) -> None:
     """Looked through by hand once; it may not change unnoticed."""
     from cli.rows import plain_value
-    from eventstore.history.asking import ask
+    from eventstore.history.sql.ask import ask
 
-    asked = canned.question(name)
+    asked = questions.question(name)
     assert asked.words.endswith("?") and set(GIVEN.get(name, {})) <= {p.name for p in asked.parameters}
-    got = ask(history, asked.sql, canned.parameters(asked, GIVEN.get(name, {})))
+    got = ask(history, asked.sql, questions.parameters(asked, GIVEN.get(name, {})))
     rows = [[plain_value(value) for value in row] for row in got.rows]
     if name == "task-evidence":  # the time of a file is that of the checkout
         rows = [row if row[1] in ("event", "log", "result") else [None, *row[1:]] for row in rows]
@@ -361,7 +361,7 @@ def test_list_names_every_view_column_and_question() -> None:
     """What there is to ask of, and what has been asked before."""
     listed = json.loads(query("--list", "--json").stdout)
     assert listed["views"] == describe_views()
-    assert [entry["name"] for entry in listed["questions"]] == canned.names()
+    assert [entry["name"] for entry in listed["questions"]] == questions.names()
     assert "slowest-phases" in query("--list").stdout
 
 

@@ -14,9 +14,9 @@ import pytest
 from faults import FaultyFiles
 from recorded import ROOT, RUNS
 
-from eventstore import codec
 from eventstore.errors import InputError, LockedError, LogPoisonedError, OutputError, RefusedError, UsageError
-from eventstore.events import (
+from eventstore.format import codec
+from eventstore.format.events import (
     AttemptFinished,
     AttemptRetry,
     AttemptRetryPayload,
@@ -36,13 +36,13 @@ from eventstore.events import (
     TaskStartedPayload,
     UnknownEvent,
 )
-from eventstore.lock import is_locked
-from eventstore.recorder import RunRecorder
-from eventstore.replaying import replay_run
-from eventstore.scan import scan
-from eventstore.spelling import Origin
-from eventstore.witness import read_witness
-from projections.pieces import pretty_pieces
+from eventstore.operations.replay import replay_run
+from eventstore.recording.recorder import RunRecorder
+from eventstore.stream.encode import Origin
+from eventstore.stream.lock import is_locked
+from eventstore.stream.lock_file import read_witness
+from eventstore.stream.scan import scan
+from projections.snapshots.pieces import pretty_pieces
 
 REQUEST = {
     "model": {"id": "m", "api_key": "sk-0123456789abcdef0123"},
@@ -569,8 +569,8 @@ def test_a_program_that_ends_without_closing_leaves_its_last_snapshot(tmp_path):
     """The end of the interpreter is no crash."""
     script = (
         "import sys\n"
-        "from eventstore.events import AttemptStarted\n"
-        "from eventstore.recorder import RunRecorder\n"
+        "from eventstore.format.events import AttemptStarted\n"
+        "from eventstore.recording.recorder import RunRecorder\n"
         "parts = ('model', 'benchmark', 'harness', 'environment')\n"
         "run = RunRecorder.create(sys.argv[1], request={name: {'id': name} for name in parts})\n"
         "for _ in range(3000): run.append(AttemptStarted(task_id='t', attempt=1))\n"

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from crash_writer import REQUEST, filler
 
-from eventstore.recorder import RunRecorder
-from eventstore.replaying import replay_run
-from eventstore.scan import scan
+from eventstore.operations.replay import replay_run
+from eventstore.recording.recorder import RunRecorder
+from eventstore.stream.scan import scan
 
 ROOT = Path(__file__).parent.parent
 TRIALS = int(os.environ.get("COMPASS_ES_CRASH_TRIALS", "24"))

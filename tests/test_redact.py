@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from eventstore.redact import (
+from eventstore.redaction.names import is_secret_name
+from eventstore.redaction.redactor import (
     MASK,
     Redactor,
     compact_parameters,
@@ -22,8 +23,7 @@ from eventstore.redact import (
     redact_values,
     secret_environment_values,
 )
-from eventstore.secret_names import is_secret_name
-from eventstore.secret_shapes import SHAPES
+from eventstore.redaction.shapes import SHAPES
 
 GOLDEN = Path(__file__).parent / "data/redaction/keys.jsonl.xz"
 # Made up, and put together here so that no scanner takes this file for a leak.

@@ -13,15 +13,15 @@ from commands import Command
 from streams import plain_line, sealed_lines, sealed_stream
 
 from eventstore.errors import LockedError, OutputError, RefusedError
-from eventstore.events import PhaseChanged
-from eventstore.filesystem import FileSystem
-from eventstore.lock import RunLock
-from eventstore.log import EventLog
-from eventstore.records import VERDICTS, Finding
-from eventstore.repair import TEMPORARY_NAME, Repaired, repair_run
-from eventstore.scan import Scan, scan
-from eventstore.seal import read_proof
-from eventstore.witness import LOCK_NAME, Mark, read_witness, render_slot, render_writer, slot_offset
+from eventstore.format.events import PhaseChanged
+from eventstore.format.records import VERDICTS, Finding
+from eventstore.format.seal import read_proof
+from eventstore.operations.repair.repair import TEMPORARY_NAME, Repaired, repair_run
+from eventstore.stream.filesystem import FileSystem
+from eventstore.stream.lock import RunLock
+from eventstore.stream.lock_file import LOCK_NAME, Mark, read_witness, render_slot, render_writer, slot_offset
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import Scan, scan
 from projections.repair_plan import ACTIONS, Piece, Row, in_order, lay_out
 
 RUN = "20260301_120000"

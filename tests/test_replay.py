@@ -17,9 +17,9 @@ from commands import Command
 from recorded import BIG, RUNS
 from streams import plain_line
 
-from eventstore import replaying
-from eventstore.lock import RunLock
-from eventstore.replaying import Moment, replay_run
+from eventstore.operations import replay
+from eventstore.operations.replay import Moment, replay_run
+from eventstore.stream.lock import RunLock
 
 RunCopy = Callable[[str], Path]
 KILLED = ["r_kill_early", "r_kill_mid", "r_sigterm"]
@@ -195,7 +195,7 @@ def test_lock_that_stays_held_is_an_answer(run_dir: RunCopy, command: Command, m
     """A writer that comes between the check and the write wins; replay says who it is."""
     run = run_dir("r_kill_mid")
     (run / "progress.json").unlink()
-    monkeypatch.setattr(replaying, "_life", lambda *_: None)
+    monkeypatch.setattr(replay, "_life", lambda *_: None)
     with RunLock(run):
         assert command("replay", run, "--json") == 1
         assert command.document["error"]["kind"] == "locked"
@@ -276,7 +276,8 @@ def test_kill_during_replay_leaves_old_or_new_files(run_dir: RunCopy, tmp_path: 
     run = run_dir(BIG)
     whole = {file: (run / file).read_bytes() for file in SNAPSHOTS}
     chance = random.Random(11)
-    code = "import sys; from eventstore.replaying import replay_run; print('go', flush=True); replay_run(sys.argv[1])"
+    replay_run = "from eventstore.operations.replay import replay_run"
+    code = f"import sys; {replay_run}; print('go', flush=True); replay_run(sys.argv[1])"
     for _ in range(12):
         for file in SNAPSHOTS:
             (run / file).write_bytes(b"{}")
@@ -325,7 +326,7 @@ def test_folder_that_can_not_be_written(run_dir: RunCopy, command: Command, monk
     def refuse(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("eventstore.filesystem.FileSystem.write_all", refuse)
+    monkeypatch.setattr("eventstore.stream.filesystem.FileSystem.write_all", refuse)
     assert command("replay", run) == 3 and "No space left on device" in command.err
     assert contents(run) == before
 
@@ -357,6 +358,6 @@ def test_lock_is_taken_while_writing(run_dir: RunCopy, monkeypatch: pytest.Monke
         os.close(fd)
         seen.append(path.name)
 
-    monkeypatch.setattr(replaying, "replace_file", spy)
+    monkeypatch.setattr(replay, "replace_file", spy)
     replay_run(run)
     assert seen == ["progress.json"] and not (run / "progress.lock").exists()

@@ -7,7 +7,7 @@ import pytest
 from recorded import ROOT, RUNS
 
 from eventstore.errors import UsageError
-from eventstore.request import (
+from eventstore.recording.request import (
     Attempts,
     Benchmark,
     Environment,

@@ -9,14 +9,14 @@ import pytest
 from commands import Command
 from dying import deaths
 
-from eventstore.attempt_results import AttemptResult
-from eventstore.details import find_task, task_dirs
-from eventstore.events import TasksLoaded, TasksLoadedPayload, TaskStarted
-from eventstore.filesystem import REAL
-from eventstore.intents import Intent, write_intent
-from eventstore.publishing import TaskStore
-from eventstore.recorder import RunRecorder
-from eventstore.result_recovery import pending_results, recover_results
+from eventstore.format.events import TasksLoaded, TasksLoadedPayload, TaskStarted
+from eventstore.operations.repair.results import pending_results, recover_results
+from eventstore.recording.recorder import RunRecorder
+from eventstore.results.intents import Intent, write_intent
+from eventstore.results.schema import AttemptResult
+from eventstore.results.store import TaskStore
+from eventstore.results.task_dirs import find_task, task_dirs
+from eventstore.stream.filesystem import REAL
 
 REQUEST = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
 

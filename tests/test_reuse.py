@@ -12,12 +12,8 @@ from commands import Command
 from dying import deaths
 from recorded import RUNS
 
-from eventstore.artifacts import collect, read_specs, sandbox_root
-from eventstore.attempt_results import AttemptResult
-from eventstore.checkpoints import read_checkpoint, save_evaluation, save_scheduler
-from eventstore.details import Issue, find_task, task_directory_name, task_dirs
 from eventstore.errors import InputError, RefusedError, UsageError
-from eventstore.events import (
+from eventstore.format.events import (
     AttemptFinished,
     AttemptStarted,
     ExecutionPlanResolved,
@@ -27,13 +23,24 @@ from eventstore.events import (
     TaskStarted,
     TaskStartedPayload,
 )
-from eventstore.lineage import lineage_of
-from eventstore.publishing import TaskStore
-from eventstore.recorder import RunRecorder
-from eventstore.reuse import ReusePlan, choose_source, plan_reuse, recovery_refusal, require_source, wanted_of
-from eventstore.reuse_apply import apply_reuse
-from eventstore.reuse_run import reuse_into
-from eventstore.stored_request import read_request
+from eventstore.operations.reuse.apply import apply_reuse
+from eventstore.operations.reuse.lineage import lineage_of
+from eventstore.operations.reuse.plan import (
+    ReusePlan,
+    choose_source,
+    plan_reuse,
+    recovery_refusal,
+    require_source,
+    wanted_of,
+)
+from eventstore.operations.reuse.reuse_run import reuse_into
+from eventstore.recording.recorder import RunRecorder
+from eventstore.results.artifacts import collect, read_specs, sandbox_root
+from eventstore.results.checkpoint_store import read_checkpoint, save_evaluation, save_scheduler
+from eventstore.results.schema import AttemptResult
+from eventstore.results.store import TaskStore
+from eventstore.results.task_dirs import Issue, find_task, task_directory_name, task_dirs
+from eventstore.run.request_record import read_request
 from projections.reuse import Wanted, check_wanted, same_policy
 
 TOY = Wanted(benchmark_id="toy", k=2, strategy="avg")
@@ -729,7 +736,7 @@ def test_the_fingerprints_that_tests_compare_with_are_agentcompass_own(tmp_path:
     """tests/data/artifacts/fingerprints.json is what its function says today."""
     from trees import COUNT, make_tree
 
-    from eventstore.tree_copy import remove_tree
+    from eventstore.results.tree_copy import remove_tree
 
     golden: Callable[[int], dict[str, Any]] = json.loads(
         (Path(__file__).parent / "data" / "artifacts" / "fingerprints.json").read_text()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from eventstore import runlog
-from eventstore.redact import MASK
-from eventstore.runlog import RunLog, run_log, short_logger_name
+from eventstore.recording import run_log as runlog
+from eventstore.recording.run_log import RunLog, run_log, short_logger_name
+from eventstore.redaction.redactor import MASK
 
 HEADER = re.compile(r"(\d\d:\d\d:\d\d) ([A-Z]+) +(.{36}) (.*)", re.DOTALL)
 OWN = logging.getLogger("compass_es.test")
@@ -503,6 +503,6 @@ def test_a_forked_child_writes_whole_lines(tmp_path: Path) -> None:
 
 def test_importing_the_handler_changes_nothing() -> None:
     """No handler and no level before a run log is opened."""
-    assert "eventstore.logrouting" in sys.modules
-    router = sys.modules["eventstore.logrouting"]._router
+    assert "eventstore.recording.log_routing" in sys.modules
+    router = sys.modules["eventstore.recording.log_routing"]._router
     assert router not in logging.getLogger().handlers

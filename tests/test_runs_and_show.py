@@ -16,10 +16,11 @@ from commands import Command
 from recorded import BIG, RUNS
 from streams import plain_line, sealed_stream
 
-from eventstore import boards, life
-from eventstore.boards import run_page
-from eventstore.lock import RunLock
-from eventstore.witness import render_writer
+from eventstore.operations import status
+from eventstore.operations.status import run_page
+from eventstore.run import liveness
+from eventstore.stream.lock import RunLock
+from eventstore.stream.lock_file import render_writer
 
 RunCopy = Callable[[str], Path]
 
@@ -43,9 +44,9 @@ def test_runs_has_a_row_for_each_recorded_run(runs_root: Path, command: Command)
 
 def test_rows_are_the_same_from_several_processes(runs_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads a run changes nothing, and the order stays."""
-    alone = list(boards.run_rows(runs_root, print))
-    monkeypatch.setattr(boards, "SHARED_BYTES", 0)
-    assert list(boards.run_rows(runs_root, print, processes=3)) == alone
+    alone = list(status.run_rows(runs_root, print))
+    monkeypatch.setattr(status, "SHARED_BYTES", 0)
+    assert list(status.run_rows(runs_root, print, processes=3)) == alone
 
 
 INTERRUPTED = """
@@ -166,16 +167,16 @@ def test_hostile_names_are_shown_harmless(tmp_path: Path, command: Command) -> N
 def test_life_of_a_writer_of_ours(tmp_path: Path) -> None:
     """Held lock: live. Free lock: dead, if the writer was on this host; else nothing can be known."""
     (tmp_path / "progress.jsonl").write_bytes(b"".join(sealed_stream(2)))
-    writer = {"id": "w", "host": socket.gethostname(), "pid": 1, "boot": life.boot_id(), "opened_at": "then"}
+    writer = {"id": "w", "host": socket.gethostname(), "pid": 1, "boot": liveness.boot_id(), "opened_at": "then"}
     (tmp_path / "progress.lock").write_bytes(render_writer(writer))
     with RunLock(tmp_path):
-        assert life.life_of(tmp_path, finished=False).name == "live"
-        assert life.life_of(tmp_path, finished=True).name == "finished"
-    assert life.life_of(tmp_path, finished=False).name == "dead"
+        assert liveness.life_of(tmp_path, finished=False).name == "live"
+        assert liveness.life_of(tmp_path, finished=True).name == "finished"
+    assert liveness.life_of(tmp_path, finished=False).name == "dead"
     (tmp_path / "progress.lock").write_bytes(render_writer(writer | {"boot": "another"}))
-    assert "started again" in life.life_of(tmp_path, finished=False).evidence[0]
+    assert "started again" in liveness.life_of(tmp_path, finished=False).evidence[0]
     (tmp_path / "progress.lock").write_bytes(render_writer(writer | {"host": "elsewhere"}))
-    found = life.life_of(tmp_path, finished=False)
+    found = liveness.life_of(tmp_path, finished=False)
     assert found.name == "silent" and "another machine" in found.evidence[0]
 
 
@@ -186,7 +187,7 @@ def test_life_without_a_lock(tmp_path: Path) -> None:
     now = stream.stat().st_mtime
 
     def name(age: float, last: float | None, **more: bool) -> str:
-        return life.life_of(
+        return liveness.life_of(
             tmp_path, finished=False, last_timestamp=last, clock=lambda: now + age, open_paths=frozenset(), **more
         ).name
 

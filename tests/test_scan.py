@@ -10,14 +10,16 @@ import xxhash
 from recorded import RUNS
 from streams import plain_line, sealed_lines, sealed_stream
 
-from eventstore import codec, reading
-from eventstore.chain import Chain
 from eventstore.errors import InputError
-from eventstore.records import VERDICTS
-from eventstore.scan import Scan, scan
-from eventstore.seal import read_proof, seal
-from eventstore.witness import LOCK_NAME, Mark, Witness, parse_witness, render_slot, render_writer, slot_offset
-from projections import fold, progress
+from eventstore.format import codec
+from eventstore.format.chain import Chain
+from eventstore.format.records import VERDICTS
+from eventstore.format.seal import read_proof, seal
+from eventstore.stream import line_reader
+from eventstore.stream.lock_file import LOCK_NAME, Mark, Witness, parse_witness, render_slot, render_writer, slot_offset
+from eventstore.stream.scan import Scan, scan
+from projections import fold
+from projections.snapshots import progress
 
 
 def read(tmp_path: Path, content: bytes) -> tuple[list[str | None], Scan]:
@@ -422,7 +424,7 @@ def test_no_permission_gets_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "progress.jsonl").write_bytes(LINES[0])
-    monkeypatch.setattr(reading.os, "open", refuse)
+    monkeypatch.setattr(line_reader.os, "open", refuse)
     with pytest.raises(InputError, match="no permission"):
         Scan(tmp_path / "progress.jsonl")
 
@@ -440,7 +442,7 @@ def test_line_of_64_mib_is_read_and_memory_stays_near_it(tmp_path: Path) -> None
 
 def test_endless_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of gigabytes without a newline is a torn tail; one with a newline at last is a corrupt line."""
-    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 1024 * 1024)
+    monkeypatch.setattr(line_reader, "MAX_LINE_BYTES", 1024 * 1024)
     path = tmp_path / "progress.jsonl"
     with path.open("wb") as file:
         file.write(LINES[0])

@@ -8,8 +8,8 @@ from failures import Copy, drop
 from recorded import RUNS
 
 from eventstore.errors import InputError, UsageError
-from eventstore.moments import match_task, open_moment
-from eventstore.taskpages import task_page
+from eventstore.operations.moment import match_task, open_moment
+from eventstore.operations.task import task_page
 
 
 def test_a_retried_task_is_told_over_its_attempts(run_dir: Copy, command: Command) -> None:

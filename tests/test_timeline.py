@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from recorded import ROOT, RUNS
 
-from eventstore import codec
-from eventstore.records import Recorded
-from eventstore.scan import scan
-from projections import fold, timeline
+from eventstore.format import codec
+from eventstore.format.records import Recorded
+from eventstore.stream.scan import scan
+from projections import fold
+from projections.timeline import timeline
 
 Event = dict[str, Any]
 

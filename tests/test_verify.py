@@ -18,9 +18,9 @@ from recording import record_run
 from streams import sealed_stream
 
 from eventstore.errors import InputError
-from eventstore.rundir import RunDir
-from eventstore.scan import scan
-from eventstore.verifying import NOT_TO_THE_END, Options, verify_paths, verify_run
+from eventstore.operations.verify.verify import NOT_TO_THE_END, Options, verify_paths, verify_run
+from eventstore.run.directory import RunDir
+from eventstore.stream.scan import scan
 
 KILLED = {"r_kill_early", "r_kill_mid", "r_sigterm"}
 SAID_OF = {
@@ -275,7 +275,7 @@ def test_a_fault_of_our_own_stops_no_other_run(
     def fail(*arguments: object, **options: object) -> None:
         raise ValueError("a mistake")
 
-    monkeypatch.setattr("eventstore.verifying.check_files", fail)
+    monkeypatch.setattr("eventstore.operations.verify.verify.check_files", fail)
     assert command("verify", first.parent, "--json", "--jobs", 1) == 1
     said = [finding for finding in command.document["findings"] if finding["message"].startswith(NOT_TO_THE_END)]
     assert {finding["run_id"] for finding in said} == {first.name, second.name} and command.document["runs"] == 2

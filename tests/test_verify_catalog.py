@@ -11,13 +11,13 @@ import breaking
 import pytest
 from commands import Command
 
-from eventstore.closing import close_run
-from eventstore.history import known
-from eventstore.history.known import known_prefixes
-from eventstore.history.session import index
-from eventstore.repair import repair_run
-from eventstore.rundir import RunDir
-from eventstore.verifying import Options, verify_run, verify_runs
+from eventstore.history.catalog import seen_prefixes
+from eventstore.history.catalog.seen_prefixes import known_prefixes
+from eventstore.history.sql.access import index
+from eventstore.operations.close import close_run
+from eventstore.operations.repair.repair import repair_run
+from eventstore.operations.verify.verify import Options, verify_run, verify_runs
+from eventstore.run.directory import RunDir
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_verify_never_loads_duckdb_into_its_own_process(
         index(run.parent)
         breaking.alter("summary_started", payload={"note": 1})(run)
     program = (
-        "import sys; from eventstore.verifying import verify_paths; "
+        "import sys; from eventstore.operations.verify.verify import verify_paths; "
         f"print(sum(r.counts.get('prefix_changed', 0) for r in verify_paths([{str(run)!r}])), 'duckdb' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -133,6 +133,6 @@ def test_a_process_that_breaks_down_on_a_catalog_is_not_waited_for(
     """DuckDB may not survive a damaged catalog: then nothing is known, and verify goes on."""
     run = run_dir("r_ok")
     index(run)
-    monkeypatch.setattr(known, "_read", lambda file, keys: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(seen_prefixes, "_read", lambda file, keys: os.kill(os.getpid(), signal.SIGKILL))
     monkeypatch.delitem(sys.modules, "duckdb")
-    assert known.known_prefixes([run]) == {}
+    assert seen_prefixes.known_prefixes([run]) == {}

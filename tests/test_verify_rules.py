@@ -10,10 +10,10 @@ import breaking
 import pytest
 from breaks import BREAKS
 
-from eventstore.records import VERDICTS
-from eventstore.rundir import RunDir
-from eventstore.verifying import Options, Report, verify_runs
-from projections.rules import RULES
+from eventstore.format.records import VERDICTS
+from eventstore.operations.verify.verify import Options, Report, verify_runs
+from eventstore.run.directory import RunDir
+from projections.verify.rules import RULES
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "rules.md"
 SAYS_IT_ALREADY = {"analysis_stream", "task_left_running"}

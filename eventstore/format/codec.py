@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import UNSET, Raw
 
-from .errors import MalformedLineError
+from eventstore.errors import MalformedLineError
+
 from .events import ENVELOPE, KNOWN_EVENTS, Event, Fact, Json, KnownEvent, Payload, UnknownEvent
 from .records import Head
 

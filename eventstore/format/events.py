@@ -133,7 +133,7 @@ class AttemptStarted(Fact, frozen=True, kw_only=True, tag="attempt_started"):
 
 
 class ExecutionPlanResolved(Fact, frozen=True, kw_only=True, tag="execution_plan_resolved"):
-    """The payload is the resolved plan itself, nulls and empty members included; see `projections.plans`."""
+    """The payload is the resolved plan itself, nulls and empty members included; see `projections.snapshots.plans`."""
 
     payload: Json = {}
 

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
+from eventstore.errors import MalformedLineError
+
 from . import codec
-from .errors import MalformedLineError
 from .records import Context, Head, TypedPayload, WholeNumber
 from .seal import proves_itself, read_proof
 

@@ -11,8 +11,9 @@ import re
 
 from msgspec import Struct
 
+from eventstore.errors import MalformedLineError
+
 from . import codec
-from .errors import MalformedLineError
 from .events import ENVELOPE, Json
 
 MAX_ATTEMPTS = 1000

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .session import connect
+    from eventstore.history.sql.access import connect
 
 __all__ = ["connect"]
 
@@ -12,6 +12,6 @@ def __getattr__(name: str) -> Any:
     """`connect`, loaded when it is asked for: `verify` needs a small part of this package, and only sometimes."""
     if name != "connect":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .session import connect
+    from eventstore.history.sql.access import connect
 
     return connect

@@ -10,22 +10,23 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from projections import Base, run_info
-from projections.run_info import iso_time
+from eventstore.errors import CompassError, RefusedError, UsageError
+from eventstore.format.events import TERMINAL_STATUSES, Json, RunFinished, RunFinishedPayload
+from eventstore.format.records import Block
+from eventstore.redaction.events import Masker
+from eventstore.redaction.redactor import secret_environment_values
+from eventstore.run.directory import RUN_INFO_NAME, open_run, read_json_file
+from eventstore.run.liveness import Life, boot_id, life_of
+from eventstore.stream.filesystem import REAL, FileSystem
+from eventstore.stream.lock import is_locked
+from eventstore.stream.lock_file import read_witness
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import STREAM_NAME, scan
+from projections import Base
+from projections.snapshots import run_info
+from projections.snapshots.run_info import iso_time
 
-from .errors import CompassError, RefusedError, UsageError
-from .events import TERMINAL_STATUSES, Json, RunFinished, RunFinishedPayload
-from .filesystem import REAL, FileSystem
-from .life import Life, boot_id, life_of
-from .lock import is_locked
-from .log import EventLog
-from .masking import Masker
-from .records import Block
-from .redact import secret_environment_values
-from .replaying import replay_run
-from .rundir import RUN_INFO_NAME, open_run, read_json_file
-from .scan import STREAM_NAME, scan
-from .witness import read_witness
+from .replay import replay_run
 
 YOUNG_SECONDS = 60.0
 """A writer on another machine can't be asked; a stream that changed more recently is taken as being written."""

@@ -8,17 +8,19 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from projections import Base, landmarks, progress, timeline
+from eventstore.format.events import Json
+from eventstore.operations.diagnose.diagnose import masked
+from eventstore.operations.diagnose.results import plan_words
+from eventstore.results.task_dirs import read_request, task_dirs
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, read_json_file
+from eventstore.stream.scan import STREAM_NAME, scan
+from projections import Base
 from projections.diff import Side, compare
+from projections.snapshots import progress
+from projections.timeline import milestones, timeline
 
-from .aftermath import plan_words
-from .details import read_request, task_dirs
-from .diagnosing import masked
-from .events import Json
-from .moments import open_moment
-from .replaying import Moment, limit_stream
-from .rundir import PROGRESS_NAME, RUN_INFO_NAME, read_json_file
-from .scan import STREAM_NAME, scan
+from .moment import open_moment
+from .replay import Moment, limit_stream
 
 
 def diff_runs(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> Json:
@@ -39,12 +41,12 @@ def diff_runs(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> Jso
 def _side(run_dir: Path, moment: Moment | None) -> tuple[Side, str | None, int]:
     files = [read_json_file(run_dir / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME)]
     base = Base(progress=files[0], run_info=files[1], moment=moment is not None)
-    counts, rows, marks = progress.initial(base), timeline.initial(base), landmarks.initial(base)
+    counts, rows, marks = progress.initial(base), timeline.initial(base), milestones.initial(base)
     if os.path.lexists(run_dir / STREAM_NAME):
         for block in limit_stream(run_dir, scan(run_dir / STREAM_NAME), moment).blocks():
             progress.apply_block(counts, block)
             timeline.apply_block(rows, block)
-            landmarks.apply_block(marks, block)
+            milestones.apply_block(marks, block)
     side = Side(
         rows=rows,
         counts=_counters(counts, rows, files[1]),

@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
-from .errors import InputError, UsageError
-from .replaying import Moment
-from .rundir import open_run
+from eventstore.errors import InputError, UsageError
+from eventstore.run.directory import open_run
+
+from .replay import Moment
 
 SHOWN_CANDIDATES = 20
 

@@ -9,12 +9,12 @@ import pickle
 import threading
 from pathlib import Path
 
-from projections import Base, Snapshots, parts, snapshots
-
-from .chain import Chain, Link
-from .reading import line_ending_at
-from .scan import CleanPart, Scan
-from .seal import read_proof
+from eventstore.format.chain import Chain, Link
+from eventstore.format.seal import read_proof
+from eventstore.stream.line_reader import line_ending_at
+from eventstore.stream.scan import CleanPart, Scan
+from projections import Base, Snapshots
+from projections.snapshots import parallel, replay
 
 MIN_BYTES = 48 * 1024 * 1024
 """Below this, a second process costs more than it saves."""
@@ -22,27 +22,27 @@ MIN_BYTES = 48 * 1024 * 1024
 
 def replay_stream(stream: Scan, base: Base) -> Snapshots:
     """`projections.replay` of a scan, on two processes where that helps."""
-    return snapshots.snapshots(fold_stream(stream, base))
+    return replay.snapshots(fold_stream(stream, base))
 
 
-def fold_stream(stream: Scan, base: Base) -> snapshots.State:
-    """The state of `projections.snapshots` after a scan, on two processes where that helps."""
-    state = snapshots.initial(base)
+def fold_stream(stream: Scan, base: Base) -> replay.State:
+    """The state of `projections.snapshots.replay` after a scan, on two processes where that helps."""
+    state = replay.initial(base)
     middle = _middle(stream.path, stream.bytes) if _worth_while(stream.bytes) else None
     if middle is None:
         for block in stream.blocks():
-            snapshots.apply_block(state, block)
+            replay.apply_block(state, block)
         return state
     pid, pipe = _start_part(stream.path, *middle, stream.bytes)
     try:
         for block in stream.blocks_until(middle[0]):
-            snapshots.apply_block(state, block)
+            replay.apply_block(state, block)
         found = _read_part(pid, pipe)
-        if found is not None and _follows(stream, middle[1]) and parts.joins(state, found[1]):
+        if found is not None and _follows(stream, middle[1]) and parallel.joins(state, found[1]):
             stream.absorb(found[0])
-            parts.join(state, found[1])
+            parallel.join(state, found[1])
         for block in stream.blocks_until(stream.bytes):
-            snapshots.apply_block(state, block)
+            replay.apply_block(state, block)
         stream.finish()
     finally:
         stream.close()
@@ -90,18 +90,18 @@ def _start_part(path: Path, start: int, link: Link | None, end: int) -> tuple[in
         os._exit(code)
 
 
-def _fold_part(path: Path, start: int, link: Link | None, end: int) -> tuple[CleanPart, parts.Part]:
+def _fold_part(path: Path, start: int, link: Link | None, end: int) -> tuple[CleanPart, parallel.Part]:
     stream = Scan(path, start=start, end=end, run_id=_run_id(path), chain=Chain(link))
-    state = parts.initial()
+    state = parallel.initial()
     recounted, clean = False, CleanPart(0, start, link)
     for block in stream.clean_blocks():
-        if not parts.can_fold(block):
+        if not parallel.can_fold(block):
             break
-        recounted = recounted or parts.recounts(block)
-        snapshots.apply_block(state, block)
+        recounted = recounted or parallel.recounts(block)
+        replay.apply_block(state, block)
         length = sum(map(len, block.lines))
         clean = CleanPart(clean.records + len(block.heads), block.offset + length, stream.chain.last)
-    return clean, parts.part_of(state, recounted)
+    return clean, parallel.part_of(state, recounted)
 
 
 def _run_id(path: Path) -> str | None:
@@ -110,12 +110,12 @@ def _run_id(path: Path) -> str | None:
     return first.run_id
 
 
-def _read_part(pid: int, pipe: int) -> tuple[CleanPart, parts.Part] | None:
+def _read_part(pid: int, pipe: int) -> tuple[CleanPart, parallel.Part] | None:
     """The child's answer, or None if it died: then its half is folded here."""
     with os.fdopen(pipe, "rb") as answer:
         content = answer.read()
     _, status = os.waitpid(pid, 0)
     if status:
         return None
-    part: tuple[CleanPart, parts.Part] = pickle.loads(content)
+    part: tuple[CleanPart, parallel.Part] = pickle.loads(content)
     return part

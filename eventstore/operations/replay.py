@@ -12,19 +12,19 @@ from typing import Any
 
 from msgspec import Struct
 
+from eventstore.errors import OutputError, UsageError
+from eventstore.format.events import Json
+from eventstore.format.records import VERDICTS, Block, Finding, Tail
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, StoredFile, open_run, read_json_file
+from eventstore.run.liveness import Life, life_of
+from eventstore.stream.atomic_file import back_up, replace_file
+from eventstore.stream.filesystem import REAL, FileSystem
+from eventstore.stream.lock import RunLock
+from eventstore.stream.scan import STREAM_NAME, Scan, scan
 from projections import Base, Snapshots, replay
-from projections.snapshots import ahead_of_stream, same_progress
+from projections.snapshots.replay import ahead_of_stream, same_progress
 
-from .errors import OutputError, UsageError
-from .events import Json
-from .filesystem import REAL, FileSystem
-from .life import Life, life_of
-from .lock import RunLock
-from .parallel import replay_stream
-from .records import VERDICTS, Block, Finding, Tail
-from .rundir import PROGRESS_NAME, RUN_INFO_NAME, StoredFile, open_run, read_json_file
-from .scan import STREAM_NAME, Scan, scan
-from .snapshots import back_up, replace_file
+from .parallel_replay import replay_stream
 
 READABLE_SCHEMAS = ("agentcompass.run_info.v3",)
 

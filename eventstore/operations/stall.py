@@ -5,19 +5,19 @@ Derived, never written as a fact, and never said over a terminal event.
 
 from pathlib import Path
 
-from projections import Base, landmarks, timeline
-from projections.flights import in_flight, stuck_phases
-
-from .errors import InputError
-from .life import Life
-from .scan import scan
+from eventstore.errors import InputError
+from eventstore.run.liveness import Life
+from eventstore.stream.scan import scan
+from projections import Base
+from projections.timeline import milestones, timeline
+from projections.timeline.in_flight import in_flight, stuck_phases
 
 STILL_SECONDS = 300.0
 STILL_FACTOR = 10.0
 
 
 def stall_of(
-    rows: timeline.State, marks: landmarks.State, now: float, usual: dict[str, float] | None = None
+    rows: timeline.State, marks: milestones.State, now: float, usual: dict[str, float] | None = None
 ) -> Life | None:
     """The life of a run that stands still at `now` (Unix seconds), with its evidence; None while it moves."""
     if marks.ended is not None or marks.last_timestamp is None:
@@ -34,11 +34,11 @@ def stall_of(
 
 def stall_now(run_dir: Path, now: float) -> Life | None:
     """As `stall_of`, from the run's stream as it is."""
-    rows, marks = timeline.initial(Base()), landmarks.initial(Base())
+    rows, marks = timeline.initial(Base()), milestones.initial(Base())
     try:
         for block in scan(run_dir).blocks():
             timeline.apply_block(rows, block)
-            landmarks.apply_block(marks, block)
+            milestones.apply_block(marks, block)
     except InputError:
         return None
     return stall_of(rows, marks, now)

@@ -13,18 +13,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from projections import Base, board, progress, run_info, timeline
-from projections.flights import finished_stays
-from projections.plans import State as NoPlans
+from eventstore.errors import InputError
+from eventstore.format.events import Json
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
+from eventstore.run.liveness import Life, life_of, paths_held_open
+from eventstore.stream.scan import STREAM_NAME, Scan, scan
+from projections import Base
+from projections.snapshots import progress, run_info
+from projections.snapshots.plans import State as NoPlans
+from projections.timeline import board, timeline
+from projections.timeline.in_flight import finished_stays
 
-from .errors import InputError
-from .events import Json
-from .life import Life, life_of, paths_held_open
-from .processes import map_in_order
-from .replaying import Moment, limit_stream
-from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
-from .scan import STREAM_NAME, Scan, scan
-from .stalling import stall_now
+from .pool import map_in_order
+from .replay import Moment, limit_stream
+from .stall import stall_now
 
 Clock = Callable[[], float]
 SLOWEST_SHOWN = 5
@@ -124,7 +126,7 @@ def run_page(run_dir: Path, moment: Moment | None = None, clock: Clock = time.ti
 
 
 def expected_end(seen: _Seen, now: float) -> board.Finishes | None:
-    """When the rest of the tasks may be finished, from the run's own recent pace; see `projections.board.eta`."""
+    """Return when the rest of the tasks may be finished, from the run's own recent pace; see `board.eta`."""
     finishes = sorted(task.finished_at for task in seen.timeline.tasks.values() if task.finished_at is not None)
     counts = seen.progress.counts
     left = max(0, counts.total_tasks - counts.finished_tasks)

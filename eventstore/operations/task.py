@@ -10,19 +10,20 @@ from typing import Any
 
 from msgspec import structs
 
-from projections import run_info, timeline
+from eventstore.errors import InputError, MalformedLineError, UsageError
+from eventstore.format.codec import parse_object
+from eventstore.format.events import Json
+from eventstore.operations.diagnose.diagnose import Seen, look, masked
+from eventstore.operations.diagnose.log import lines_about
+from eventstore.results.checkpoint_store import read_checkpoint
+from eventstore.results.result import read_retry
+from eventstore.results.task_dirs import AttemptDir, TaskDir, find_retry_detail, task_dirs
+from eventstore.run.directory import RUN_LOG_NAME, open_run
+from eventstore.run.names import task_directory_name
+from projections.snapshots import run_info
+from projections.timeline import timeline
 
-from .checkpoints import read_checkpoint
-from .codec import parse_object
-from .details import AttemptDir, TaskDir, find_retry_detail, task_dirs
-from .diagnosing import Seen, look, masked
-from .errors import InputError, MalformedLineError, UsageError
-from .events import Json
-from .logsearch import lines_about
-from .moments import match_task
-from .results import read_retry
-from .rundir import RUN_LOG_NAME, open_run
-from .task_names import task_directory_name
+from .moment import match_task
 
 MAX_LOG_LINES = 500
 

@@ -7,19 +7,21 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from projections import Base, board, progress, run_info
-from projections.plans import State as NoPlans
+from eventstore.format import codec
+from eventstore.format.events import TERMINAL_STATUSES, Json
+from eventstore.format.records import Block
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
+from eventstore.run.liveness import Life, life_of, paths_held_open
+from eventstore.stream.follow import Follower
+from eventstore.stream.notify import Waker
+from eventstore.stream.scan import STREAM_NAME
+from projections import Base
+from projections.snapshots import progress, run_info
+from projections.snapshots.plans import State as NoPlans
+from projections.timeline import board
 
-from . import codec
-from .boards import info_slots
-from .events import TERMINAL_STATUSES, Json
-from .following import Follower
-from .life import Life, life_of, paths_held_open
-from .records import Block
-from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
-from .scan import STREAM_NAME
-from .stalling import is_still
-from .waking import Waker
+from .stall import is_still
+from .status import info_slots
 
 Clock = Callable[[], float]
 SEARCH_SECONDS = 5.0

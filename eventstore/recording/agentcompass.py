@@ -21,15 +21,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from . import codec
-from .display import Display, ProgressLine
-from .durability import Durability
-from .errors import CompassError, UsageError
-from .events import Event, Json, MetricArtifactsWritten, RunFinished
+from eventstore.errors import CompassError, UsageError
+from eventstore.format import codec
+from eventstore.format.events import Event, Json, MetricArtifactsWritten, RunFinished
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
+from eventstore.stream.encode import Origin
+from eventstore.stream.group_commit import Durability
+from eventstore.stream.scan import STREAM_NAME
+
+from .progress_line import Display, ProgressLine
 from .recorder import RunRecorder
-from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
-from .scan import STREAM_NAME
-from .spelling import Origin
 
 logger = logging.getLogger(__name__)
 

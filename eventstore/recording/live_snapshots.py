@@ -16,18 +16,17 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from projections import progress, run_info
-from projections import snapshots as folding
-from projections.pieces import pretty_pieces
-
-from . import codec
-from .bell import Bell
-from .errors import OutputError
-from .events import KNOWN_EVENTS, Json
-from .filesystem import REAL, FileSystem
-from .records import Block, Head
-from .rundir import PROGRESS_NAME, RUN_INFO_NAME
-from .snapshots import replace_file
+from eventstore.errors import OutputError
+from eventstore.format import codec
+from eventstore.format.events import KNOWN_EVENTS, Json
+from eventstore.format.records import Block, Head
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME
+from eventstore.stream.atomic_file import replace_file
+from eventstore.stream.filesystem import REAL, FileSystem
+from eventstore.stream.wakeup import Bell
+from projections.snapshots import progress, run_info
+from projections.snapshots import replay as folding
+from projections.snapshots.pieces import pretty_pieces
 
 logger = logging.getLogger(__name__)
 

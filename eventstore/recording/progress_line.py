@@ -5,8 +5,8 @@ import threading
 import time
 from typing import IO, Any, Literal, TypeAlias
 
-from .errors import UsageError
-from .events import Json
+from eventstore.errors import UsageError
+from eventstore.format.events import Json
 
 Display: TypeAlias = Literal["auto", "plain", "none"]
 

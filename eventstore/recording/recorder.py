@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import structs
 
-from . import codec
-from .durability import Durability
-from .errors import CompassError, OutputError, UsageError
-from .events import (
+from eventstore.errors import CompassError, OutputError, UsageError
+from eventstore.format import codec
+from eventstore.format.events import (
     ADMINISTRATIVE_EVENTS,
     TERMINAL_STATUSES,
     Event,
@@ -38,19 +37,21 @@ from .events import (
     TerminalStatus,
     event_name,
 )
-from .filesystem import REAL, FileSystem
-from .live import LiveSnapshots, Noticed
-from .masking import Masker
-from .redact import redact_keys, secret_environment_values
+from eventstore.redaction.events import Masker
+from eventstore.redaction.redactor import redact_keys, secret_environment_values
+from eventstore.run.directory import PARAMS_NAME, RUN_INFO_NAME, open_run, read_json_file
+from eventstore.stream.atomic_file import replace_file
+from eventstore.stream.encode import Origin
+from eventstore.stream.filesystem import REAL, FileSystem
+from eventstore.stream.group_commit import Durability
+
+from .live_snapshots import LiveSnapshots, Noticed
 from .request import Request, as_request
-from .rundir import PARAMS_NAME, RUN_INFO_NAME, open_run, read_json_file
-from .sessions import Session, found_session, new_session, reserve, set_evaluation_aside
-from .snapshots import replace_file
-from .spelling import Origin
+from .session import Session, found_session, new_session, reserve, set_evaluation_aside
 from .starts import analysis_started, run_started, secrets_of, started_payload, stored_start
 
 if TYPE_CHECKING:
-    from .publishing import Recovered
+    from eventstore.results.store import Recovered
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +227,7 @@ class RunRecorder:
 
     def _recover(self, unsaved: tuple[str, ...]) -> None:
         """Results that can't be set right are no reason not to record: `verify` and `repair` tell of them."""
-        from .publishing import TaskStore
+        from eventstore.results.store import TaskStore
 
         try:
             store = TaskStore(self.run_dir, append=self.append, files=self._files)

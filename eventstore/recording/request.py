@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import asdict, force_setattr
 
-from . import codec
-from .errors import UsageError
-from .events import Json
-from .redact import compact_parameters, redact, redact_keys
+from eventstore.errors import UsageError
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.redaction.redactor import compact_parameters, redact, redact_keys
 
 NETWORK_MODES = ("public", "no-network", "allowlist", "denylist")
 PROCESS_SETTINGS = frozenset(

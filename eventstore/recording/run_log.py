@@ -25,8 +25,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from eventstore.logrouting import bound_to, close_route, open_route
-from eventstore.redact import Redactor, secret_environment_values
+from eventstore.redaction.redactor import Redactor, secret_environment_values
+
+from .log_routing import bound_to, close_route, open_route
 
 OWN_LOGGERS = ("agentcompass", "compass_es", "eventstore", "projections", "runtime")
 """Loggers (with all below them) whose records count from the file's level on; others count from WARNING on."""

@@ -6,26 +6,28 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from projections import Base, run_info, saves
-from projections import snapshots as folding
+from eventstore.errors import OutputError, RefusedError, UsageError
+from eventstore.format import codec
+from eventstore.format.events import Json, RunStarted
+from eventstore.format.records import Block, Recorded
+from eventstore.format.seal import read_proof
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
+from eventstore.run.names import DETAILS_NAME
+from eventstore.stream.atomic_file import replace_file
+from eventstore.stream.encode import Origin
+from eventstore.stream.filesystem import FileSystem
+from eventstore.stream.group_commit import Durability
+from eventstore.stream.lock import RunLock
+from eventstore.stream.lock_file import SLOT_BYTES, read_witness, slot_offset
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import STREAM_NAME, scan
+from projections import Base
+from projections.snapshots import replay as folding
+from projections.snapshots import run_info
+from projections.timeline import unsaved_tasks
 
-from . import codec
-from .durability import Durability
-from .errors import OutputError, RefusedError, UsageError
-from .events import Json, RunStarted
-from .filesystem import FileSystem
-from .lock import RunLock
-from .log import EventLog
-from .records import Block, Recorded
 from .request import Request
-from .rundir import PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
-from .runlog import RunLog
-from .scan import STREAM_NAME, scan
-from .seal import read_proof
-from .snapshots import replace_file
-from .spelling import Origin
-from .task_names import DETAILS_NAME
-from .witness import SLOT_BYTES, read_witness, slot_offset
+from .run_log import RunLog
 
 _END = ("status", "finished_at", "error")
 
@@ -46,7 +48,7 @@ class Session(Struct):
     finished: bool = False
     owned: bool = True
     keeps_run_info: bool = True
-    told: saves.State | None = None
+    told: unsaved_tasks.State | None = None
 
 
 def reserve(run_dir: Path, files: FileSystem) -> RunLock:
@@ -131,7 +133,7 @@ def found_session(
     lock = RunLock(run_dir)
     progress, info = (read_json_file(run_dir / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME))
     state = folding.initial(Base(progress=progress, run_info=info))
-    told = saves.initial(Base()) if (run_dir / DETAILS_NAME).is_dir() else None
+    told = unsaved_tasks.initial(Base()) if (run_dir / DETAILS_NAME).is_dir() else None
     ours = read_witness(run_dir).writer is not None  # else it is AgentCompass's, which takes no lock and may be at work
     first: list[bytes] = []
 
@@ -144,7 +146,7 @@ def found_session(
                 state.run_info.stored = {name: v for name, v in (info or {}).items() if name not in _END} or None
         folding.apply_block(state, block)
         if told is not None:
-            saves.apply_block(told, block)
+            unsaved_tasks.apply_block(told, block)
 
     known = info.get("run_id") if info is not None else None
     log = EventLog.open(

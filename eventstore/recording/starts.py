@@ -6,10 +6,11 @@ from datetime import datetime
 
 from msgspec import UNSET
 
-from . import codec
-from .errors import UsageError
-from .events import Json, RunStarted, RunStartedPayload
-from .redact import redact, secret_environment_values
+from eventstore.errors import UsageError
+from eventstore.format import codec
+from eventstore.format.events import Json, RunStarted, RunStartedPayload
+from eventstore.redaction.redactor import redact, secret_environment_values
+
 from .request import Request
 
 

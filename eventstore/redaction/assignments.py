@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from eventstore.secret_names import CONTAINER_NAMES, is_secret_name, name_words
-from eventstore.secret_shapes import is_mixed
+from .names import CONTAINER_NAMES, is_secret_name, name_words
+from .shapes import is_mixed
 
 Span = tuple[str, int, int]
 """Kind, start, end."""

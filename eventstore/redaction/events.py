@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import UNSET, structs
 
-from .errors import UsageError
-from .events import (
+from eventstore.errors import UsageError
+from eventstore.format.events import (
     ENVELOPE,
     SEVERITIES,
     Event,
@@ -15,7 +15,8 @@ from .events import (
     TasksLoadedPayload,
     TaskStartedPayload,
 )
-from .redact import Redactor
+
+from .redactor import Redactor
 
 _NUMBERS_ONLY = frozenset({TaskStartedPayload, TasksLoadedPayload, ReuseLoadedPayload})
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, structs
 
-from eventstore.secret_assignments import is_placeholder
-from eventstore.secret_names import (
+from .assignments import is_placeholder
+from .names import (
     MASK,
     compact_parameters,
     is_container_key,
@@ -32,7 +32,7 @@ from eventstore.secret_names import (
     normal_name,
     redact_keys,
 )
-from eventstore.secret_text import Match, find_secrets, redact_text
+from .text import Match, find_secrets, redact_text
 
 __all__ = [
     "MASK",

@@ -14,16 +14,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from eventstore.secret_assignments import (
-    CONTAINER_NEEDLES,
-    NAME_NEEDLES,
-    Span,
-    assigned_secrets,
-    contained_secrets,
-    is_placeholder,
-)
-from eventstore.secret_names import MASK
-from eventstore.secret_shapes import SHAPES, Shape, is_mixed
+from .assignments import CONTAINER_NEEDLES, NAME_NEEDLES, Span, assigned_secrets, contained_secrets, is_placeholder
+from .names import MASK
+from .shapes import SHAPES, Shape, is_mixed
 
 
 class Match(NamedTuple):

@@ -20,12 +20,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from .containment import inside, is_real_folder, relative_path, sandbox_path
-from .errors import CompassError, DamagedError, InputError, OutputError, RefusedError, UsageError
-from .events import Json
-from .filesystem import REAL
+from eventstore.errors import CompassError, DamagedError, InputError, OutputError, RefusedError, UsageError
+from eventstore.format.events import Json
+from eventstore.run.names import ARTIFACTS_NAME, DETAILS_NAME, TASK_STATES
+from eventstore.stream.filesystem import REAL
+
 from .fingerprints import ArtifactLimits, Budget, Fingerprint, fingerprint, fingerprint_all
-from .task_names import ARTIFACTS_NAME, DETAILS_NAME, TASK_STATES
+from .safe_path import inside, is_real_folder, relative_path, sandbox_path
 from .tree_copy import ContentIndex, TreeCopy, remove_tree
 
 MANIFEST_SCHEMA = 1

@@ -1,6 +1,6 @@
 """Reading `checkpoint.json`: its sections, tolerantly, with snapshots left unparsed until they are asked for.
 
-Part of `eventstore.checkpoints`, which checks and writes them.
+Part of `eventstore.results.checkpoint_store`, which checks and writes them.
 """
 
 from pathlib import Path
@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .codec import dump_compact, parse_object
-from .errors import DamagedError, InputError, MalformedLineError
-from .events import Json
-from .json_files import pick_members, read_bytes
-from .task_names import CHECKPOINT_SCHEMA
+from eventstore.errors import DamagedError, InputError, MalformedLineError
+from eventstore.format.codec import dump_compact, parse_object
+from eventstore.format.events import Json
+from eventstore.run.json_files import pick_members, read_bytes
+from eventstore.run.names import CHECKPOINT_SCHEMA
 
 EVALUATION_SCHEMA = "agentcompass.evaluation_checkpoint.v4"
 OLDER_EVALUATION_SCHEMA = "agentcompass.evaluation_checkpoint.v3"

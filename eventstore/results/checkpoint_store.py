@@ -15,8 +15,17 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from eventstore.errors import DamagedError, OutputError, RefusedError, UsageError
+from eventstore.format.codec import dump_compact, dump_pretty
+from eventstore.format.events import Json
+from eventstore.redaction.redactor import redact_keys
+from eventstore.run.names import ARTIFACTS_NAME, CHECKPOINT_FILE, CHECKPOINT_SCHEMA, attempt_directory_name
+from eventstore.run.request_record import section
+from eventstore.stream.atomic_file import replace_file
+from eventstore.stream.filesystem import REAL, FileSystem
+
 from . import artifacts
-from .checkpoint_reading import (
+from .checkpoint import (
     EVALUATION_SCHEMA,
     MAX_BYTES,
     OLDER_EVALUATION_SCHEMA,
@@ -28,16 +37,8 @@ from .checkpoint_reading import (
     read_checkpoint,
     read_sections,
 )
-from .codec import dump_compact, dump_pretty
-from .errors import DamagedError, OutputError, RefusedError, UsageError
-from .events import Json
-from .filesystem import REAL, FileSystem
 from .fingerprints import ArtifactLimits, Budget, fingerprint
-from .redact import redact_keys
-from .results import parse_issues
-from .snapshots import replace_file
-from .stored_request import section
-from .task_names import ARTIFACTS_NAME, CHECKPOINT_FILE, CHECKPOINT_SCHEMA, attempt_directory_name
+from .result import parse_issues
 
 __all__ = [
     "EVALUATION_SCHEMA",
@@ -250,8 +251,9 @@ _ORDER = (
 
 
 def _masked(members: Json) -> Json:
-    from .attempt_results import FACTS
-    from .redact import redact, redact_text
+    from eventstore.redaction.redactor import redact, redact_text
+
+    from .schema import FACTS
 
     masked = {name: value if name in FACTS else redact_keys({name: value})[name] for name, value in members.items()}
     diagnostics = section(masked, "artifacts").get("execution_diagnostics")
@@ -263,7 +265,7 @@ def _masked(members: Json) -> Json:
 
 
 def _attempt_of(path: Path) -> int | None:
-    from .task_names import attempt_number
+    from eventstore.run.names import attempt_number
 
     return attempt_number(path.parent.name) if path.name == CHECKPOINT_FILE else None
 
@@ -274,7 +276,7 @@ def save_scheduler(path: Path, task_id: str, attempt: int, *, status: str, retri
     if status not in ("completed", "failed") or retries < 0 or (status == "failed" and stop_requested):
         raise UsageError(f"no terminal state: {status!r:.40}, {retries} retries, stop requested {stop_requested}")
     attempt_directory_name(attempt)
-    from .redact import redact_text
+    from eventstore.redaction.redactor import redact_text
 
     values = (task_id, attempt, status, stop_requested, retries, redact_text(error))
     members: Json = {"schema_version": SCHEDULER_SCHEMA, **dict(zip(SCHEDULER_MEMBERS, values, strict=True))}

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .errors import InputError, RefusedError, UsageError
-from .events import Json
-from .reading import describe_kind
+from eventstore.errors import InputError, RefusedError, UsageError
+from eventstore.format.events import Json
+from eventstore.stream.line_reader import describe_kind
 
 _STEP = 1024 * 1024
 MIB = 1024 * 1024

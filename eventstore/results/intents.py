@@ -11,11 +11,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .codec import dump_pretty
-from .filesystem import FileSystem
-from .json_files import read_members
-from .snapshots import replace_file
-from .task_names import TASK_STATES, is_leftover
+from eventstore.format.codec import dump_pretty
+from eventstore.run.json_files import read_members
+from eventstore.run.names import TASK_STATES, is_leftover
+from eventstore.stream.atomic_file import replace_file
+from eventstore.stream.filesystem import FileSystem
+
 from .tree_copy import remove_tree
 
 INTENT_PREFIX = ".publish-"

@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .errors import InputError
-from .filesystem import REAL, FileSystem
-from .json_files import read_bytes
-from .snapshots import replace_file
-from .task_names import ARTIFACTS_NAME, RETRIES_NAME, TASK_STATES, attempt_number, is_leftover
+from eventstore.errors import InputError
+from eventstore.run.json_files import read_bytes
+from eventstore.run.names import ARTIFACTS_NAME, RETRIES_NAME, TASK_STATES, attempt_number, is_leftover
+from eventstore.stream.atomic_file import replace_file
+from eventstore.stream.filesystem import REAL, FileSystem
 
 _STATES = b"|".join(state.encode() for state in TASK_STATES)
 _NEEDLE = b'"directory"'

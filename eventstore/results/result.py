@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from .errors import InputError
-from .events import Json
-from .json_files import Members, read_bytes, read_members
+from eventstore.errors import InputError
+from eventstore.format.events import Json
+from eventstore.run.json_files import Members, read_bytes, read_members
 
 SEVERITIES = ("fatal", "error", "warning")
 ISSUE_PHASES = ("setup", "run", "collect", "evaluate", "cleanup")

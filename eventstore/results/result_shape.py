@@ -11,11 +11,12 @@ from typing import Any
 
 from msgspec import Raw
 
-from .codec import dump_compact, parse_object
-from .errors import MalformedLineError
-from .events import Json
-from .redact import redact
-from .results import NAMESPACES, RESULT_MEMBERS
+from eventstore.errors import MalformedLineError
+from eventstore.format.codec import dump_compact, parse_object
+from eventstore.format.events import Json
+from eventstore.redaction.redactor import redact
+
+from .result import NAMESPACES, RESULT_MEMBERS
 
 _EMPTY = Raw(b"{}")
 _DROPPED_META = frozenset({*NAMESPACES, "resolved_execution_plan", "status", "error", "plan", "extra"})

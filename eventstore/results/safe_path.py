@@ -3,7 +3,7 @@
 import os
 from pathlib import Path, PurePosixPath
 
-from .errors import RefusedError
+from eventstore.errors import RefusedError
 
 
 def relative_path(value: object, what: str = "path") -> PurePosixPath:

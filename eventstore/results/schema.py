@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from .codec import dump_compact, dump_pretty
-from .errors import UsageError
-from .events import Json
-from .redact import redact
-from .results import ATTEMPT_STATUSES, ISSUE_PHASES, NAMESPACES, SEVERITIES, Issue
-from .task_names import RETRY_SCHEMA
+from eventstore.errors import UsageError
+from eventstore.format.codec import dump_compact, dump_pretty
+from eventstore.format.events import Json
+from eventstore.redaction.redactor import redact
+from eventstore.run.names import RETRY_SCHEMA
+
+from .result import ATTEMPT_STATUSES, ISSUE_PHASES, NAMESPACES, SEVERITIES, Issue
 
 STRATEGIES = ("avg", "pass")
 FACTS = ("metrics", "final_answer", "ground_truth")

@@ -23,28 +23,11 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from .attempt_results import (
-    AttemptResult,
-    RenderedResult,
-    RetryDetail,
-    check_attempt_plan,
-    check_result,
-    render_members,
-    render_result,
-    render_retry,
-)
-from .codec import dump_pretty
-from .details import TaskDir, find_task, task_dirs
-from .errors import DamagedError, OutputError, RefusedError
-from .events import Json, PartialSaved
-from .filesystem import REAL, FileSystem
-from .fingerprints import UNLIMITED, Budget
-from .intents import INTENT_PREFIX, Intent, loose_ends, read_intents, swap_in, write_intent
-from .json_files import read_members, read_raw_members
-from .references import point_at, point_at_archive, records_of
-from .result_shape import is_persisted_shape, persisted_shape
-from .snapshots import replace_file
-from .task_names import (
+from eventstore.errors import DamagedError, OutputError, RefusedError
+from eventstore.format.codec import dump_pretty
+from eventstore.format.events import Json, PartialSaved
+from eventstore.run.json_files import read_members, read_raw_members
+from eventstore.run.names import (
     ARTIFACTS_NAME,
     CHECKPOINT_FILE,
     DETAILS_NAME,
@@ -60,6 +43,24 @@ from .task_names import (
     state_of,
     task_directory_name,
 )
+from eventstore.stream.atomic_file import replace_file
+from eventstore.stream.filesystem import REAL, FileSystem
+
+from .fingerprints import UNLIMITED, Budget
+from .intents import INTENT_PREFIX, Intent, loose_ends, read_intents, swap_in, write_intent
+from .references import point_at, point_at_archive, records_of
+from .result_shape import is_persisted_shape, persisted_shape
+from .schema import (
+    AttemptResult,
+    RenderedResult,
+    RetryDetail,
+    check_attempt_plan,
+    check_result,
+    render_members,
+    render_result,
+    render_retry,
+)
+from .task_dirs import TaskDir, find_task, task_dirs
 from .tree_copy import TreeCopy, remove_tree
 
 __all__ = ["INTENT_PREFIX", "AnyResult", "Append", "AttemptResult", "Recovered", "RetryDetail", "TaskStore"]

@@ -24,12 +24,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from .errors import UsageError
-from .events import Json
-from .json_files import read_members
-from .results import Issue, Result, Retry, highest_severity, read_result, read_retry
-from .stored_request import StoredRequest, read_request
-from .task_names import (
+from eventstore.errors import UsageError
+from eventstore.format.events import Json
+from eventstore.run.json_files import read_members
+from eventstore.run.names import (
     ARTIFACTS_NAME,
     CHECKPOINT_FILE,
     DETAILS_NAME,
@@ -44,6 +42,9 @@ from .task_names import (
     is_leftover,
     task_directory_name,
 )
+from eventstore.run.request_record import StoredRequest, read_request
+
+from .result import Issue, Result, Retry, highest_severity, read_result, read_retry
 
 __all__ = [
     "AttemptDir",

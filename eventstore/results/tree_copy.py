@@ -16,10 +16,11 @@ from typing import TypeAlias, TypeVar
 
 import xxhash
 
-from .errors import InputError, OutputError, RefusedError
-from .filesystem import REAL
+from eventstore.errors import InputError, OutputError, RefusedError
+from eventstore.stream.filesystem import REAL
+from eventstore.stream.line_reader import describe_kind
+
 from .fingerprints import Budget
-from .reading import describe_kind
 
 _STEP = 1024 * 1024
 _FICLONE = 0x40049409

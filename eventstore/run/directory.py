@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from . import codec
-from .errors import InputError, MalformedLineError
-from .reading import open_regular
-from .scan import STREAM_NAME
+from eventstore.errors import InputError, MalformedLineError
+from eventstore.format import codec
+from eventstore.stream.line_reader import open_regular
+from eventstore.stream.scan import STREAM_NAME
 
 RUN_INFO_NAME = "run_info.json"
 PROGRESS_NAME = "progress.json"

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from .codec import dump_compact, parse_object
-from .errors import DamagedError, InputError, MalformedLineError
-from .events import Json
-from .reading import describe_kind
+from eventstore.errors import DamagedError, InputError, MalformedLineError
+from eventstore.format.codec import dump_compact, parse_object
+from eventstore.format.events import Json
+from eventstore.stream.line_reader import describe_kind
 
 MAX_BYTES = 1024 * 1024 * 1024
 """A bigger file is not read into memory; it is reported."""

@@ -13,10 +13,11 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from .lock import is_locked
-from .rundir import RUN_LOG_NAME
-from .scan import STREAM_NAME
-from .witness import read_witness
+from eventstore.stream.lock import is_locked
+from eventstore.stream.lock_file import read_witness
+from eventstore.stream.scan import STREAM_NAME
+
+from .directory import RUN_LOG_NAME
 
 LifeName: TypeAlias = Literal["finished", "live", "stalled", "dead", "silent", "damaged"]
 YOUNG_SECONDS = 60.0

@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-from .errors import UsageError
+from eventstore.errors import UsageError
 
 DETAILS_NAME = "details"
 RUNNING, NORMAL, ERROR, FATAL = "running", "normal", "error", "fatal"

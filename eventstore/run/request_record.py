@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from .events import Json
-from .rundir import PARAMS_NAME, RUN_INFO_NAME, StoredFile, read_json_file
+from eventstore.format.events import Json
+
+from .directory import PARAMS_NAME, RUN_INFO_NAME, StoredFile, read_json_file
 
 
 class StoredRequest(Struct, frozen=True):

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from projections.verify_plans import TaskPlans
+from eventstore.errors import InputError
+from eventstore.format.events import Json
+from projections.verify.plans import TaskPlans
 
-from .errors import InputError
-from .events import Json
 from .json_files import read_bytes
 
 PLANS_MEMBER = "resolved_execution_plans"

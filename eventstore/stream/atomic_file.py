@@ -5,7 +5,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from .errors import OutputError
+from eventstore.errors import OutputError
+
 from .filesystem import REAL, FileSystem
 
 TEMPORARY_PREFIX = ".tmp."

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, structs
 
-from . import codec
-from .errors import UsageError
-from .events import KNOWN_EVENTS, Event, Fact, Payload, UnknownEvent
+from eventstore.errors import UsageError
+from eventstore.format import codec
+from eventstore.format.events import KNOWN_EVENTS, Event, Fact, Payload, UnknownEvent
 
 NO_ORIGIN = b'"orchestration_id":null,"request_key":null,"request_name":null,"request_index":null}'
 _PAYLOAD, _NULL = b'"payload":', b"null"

@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from .chain import Chain
-from .errors import InputError
-from .reading import open_regular
-from .records import Block, Finding
+from eventstore.errors import InputError
+from eventstore.format.chain import Chain
+from eventstore.format.records import Block, Finding
+
+from .line_reader import open_regular
+from .notify import Waker
 from .scan import Scan
-from .waking import Waker
 
 _FINGERPRINT_BYTES = 256
 _STEP_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from .bell import Bell
+from .wakeup import Bell
 
 if TYPE_CHECKING:  # it costs start-up time, and a caller of `future` has loaded it
     import asyncio

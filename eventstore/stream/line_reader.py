@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import InputError
+from eventstore.errors import InputError
 
 BLOCK_BYTES = 128 * 1024
 MAX_LINE_BYTES = 256 * 1024 * 1024

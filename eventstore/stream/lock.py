@@ -11,8 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from .errors import LockedError, OutputError
-from .witness import LOCK_NAME, read_witness
+from eventstore.errors import LockedError, OutputError
+
+from .lock_file import LOCK_NAME, read_witness
 
 RETRY_SECONDS = 1.0
 

@@ -19,16 +19,17 @@ from typing import Literal
 
 from xxhash import xxh3_64_hexdigest
 
-from .durability import Durability, Position, Syncer
-from .errors import CompassError, LogPoisonedError, OutputError, UsageError
-from .events import Event
+from eventstore.errors import CompassError, LogPoisonedError, OutputError, UsageError
+from eventstore.format.events import Event
+from eventstore.format.seal import CLOSING
+
+from .encode import Origin, Speller
 from .filesystem import REAL, FileSystem
+from .group_commit import Durability, Position, Syncer
 from .lock import RunLock
-from .opening import Observe, Opened, copy_range, new_file, open_stream, session_members, writer_record
+from .lock_file import Mark, Witness, read_witness, render_slot, render_writer, slot_offset
+from .recovery import Observe, Opened, copy_range, new_file, open_stream, session_members, writer_record
 from .scan import STREAM_NAME
-from .seal import CLOSING
-from .spelling import Origin, Speller
-from .witness import Mark, Witness, read_witness, render_slot, render_writer, slot_offset
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _CHECK_EVERY = 256
@@ -39,7 +40,7 @@ class EventLog:
     """Appends sealed lines to one stream under the run directory's lock. Safe to call from many threads.
 
     `unread` collects appended lines for a reader in the same process (live snapshots), from the moment that it is set
-    to a list; `on_unread` is called when the list gets its first line. Both are for `eventstore.live`.
+    to a list; `on_unread` is called when the list gets its first line. Both are for `live_snapshots`.
     """
 
     def __init__(

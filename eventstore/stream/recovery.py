@@ -10,16 +10,17 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from . import codec
+from eventstore.errors import DamagedError, InputError, OutputError
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import VERDICTS, Block
+from eventstore.format.seal import NO_PREDECESSOR
+from eventstore.run.liveness import boot_id
+
 from .digest import file_digest
-from .errors import DamagedError, InputError, OutputError
-from .events import Json
 from .filesystem import FileSystem
-from .life import boot_id
-from .records import VERDICTS, Block
+from .lock_file import read_witness
 from .scan import STREAM_NAME, Scan
-from .seal import NO_PREDECESSOR
-from .witness import read_witness
 
 Observe = Callable[[Block], None]
 _COPY_BYTES = 1024 * 1024

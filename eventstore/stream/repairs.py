@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .chain import Chain
-from .records import Finding
-from .witness import Mark
+from eventstore.format.chain import Chain
+from eventstore.format.records import Finding
+
+from .lock_file import Mark
 
 
 class Explained(Struct, frozen=True):

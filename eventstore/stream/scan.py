@@ -20,12 +20,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from . import codec
-from .accounts import Accounts
-from .chain import Chain, Link
-from .errors import MalformedLineError
-from .events import KNOWN_EVENTS, StreamRepaired
-from .lines import (
+from eventstore.errors import MalformedLineError
+from eventstore.format import codec
+from eventstore.format.chain import Chain, Link
+from eventstore.format.events import KNOWN_EVENTS, StreamRepaired
+from eventstore.format.heads import (
     BlockDecoder,
     Typed,
     adopted_prefix,
@@ -35,12 +34,14 @@ from .lines import (
     run_id_of,
     typed_decoder,
 )
-from .reading import MAX_LINE_BYTES, LineReader, line_ending_at, open_regular
+from eventstore.format.records import VERDICTS, Block, Context, Finding, Head, LineCounts, Recorded, Tail
+from eventstore.format.salvage import find_records
+from eventstore.format.seal import CLOSING, Proof, check_chain, proves_itself, read_proof
+
+from .line_reader import MAX_LINE_BYTES, LineReader, line_ending_at, open_regular
+from .lock_file import Mark, read_witness
 from .reanalysis import is_reanalysis
-from .records import VERDICTS, Block, Context, Finding, Head, LineCounts, Recorded, Tail
-from .salvage import find_records
-from .seal import CLOSING, Proof, check_chain, proves_itself, read_proof
-from .witness import Mark, read_witness
+from .repairs import Accounts
 
 STREAM_NAME = "progress.jsonl"
 MAX_FINDINGS = 10_000

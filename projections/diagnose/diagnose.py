@@ -1,4 +1,6 @@
-"""Diagnose: facts of one run in, its outcome and ranked causes out. Pure; `eventstore.diagnosing` gathers the facts.
+"""Diagnose: facts of one run in, its outcome and ranked causes out.
+
+`eventstore.operations.diagnose` gathers the facts.
 
 Every trace of trouble becomes a signal with a weight: what decided the outcome (0) before fatal issues (10), errors
 (20), trouble with the records (30) and notes (40). Signals of one code are one cause; the rest of them are its echoes.
@@ -12,13 +14,14 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from eventstore.events import TERMINAL_STATUSES
-from eventstore.records import VERDICTS, Finding
+from eventstore.format.events import TERMINAL_STATUSES
+from eventstore.format.records import VERDICTS, Finding
+from projections.timeline import timeline
+from projections.timeline.in_flight import OPENING, Flight, in_flight, never_opened, open_stays, stuck_phases
 
-from . import causes, timeline
+from . import causes
 from .causes import CAUSES
 from .facts import LOG, STREAM, Evidence, Facts, IssueFact, LogNote
-from .flights import OPENING, Flight, in_flight, never_opened, open_stays, stuck_phases
 
 Certainty: TypeAlias = Literal["certain", "inferred"]
 DECISIVE, OUTCOME, FATAL, WRITERS, ERROR, RECORDS, NOTE, LAST = 0, 5, 10, 12, 20, 30, 40, 50

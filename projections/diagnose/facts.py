@@ -1,13 +1,12 @@
 """What a diagnosis starts from: the facts of one run, and the places where they stand. Pure values.
 
-`eventstore.diagnosing` gathers them, `projections.diagnose` judges them.
+`eventstore.operations.diagnose.diagnose` gathers them, `projections.diagnose.diagnose` judges them.
 """
 
 from msgspec import Struct
 
-from eventstore.records import Finding
-
-from . import landmarks, timeline
+from eventstore.format.records import Finding
+from projections.timeline import milestones, timeline
 
 STREAM = "progress.jsonl"
 LOG = "run.log"
@@ -58,7 +57,7 @@ class Facts(Struct, kw_only=True):
     younger run.log's last line (or the stored end) is than the stream's last record.
     """
 
-    marks: landmarks.State
+    marks: milestones.State
     rows: timeline.State
     total_tasks: int = 0
     status: str | None = None

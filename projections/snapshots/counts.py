@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from eventstore import codec
 from eventstore.errors import MalformedLineError
-from eventstore.events import ADMINISTRATIVE_EVENTS, Json
-from eventstore.records import Block, Head, Recorded
-
-from .fold import Base, block_of
+from eventstore.format import codec
+from eventstore.format.events import ADMINISTRATIVE_EVENTS, Json
+from eventstore.format.records import Block, Head, Recorded
+from projections.fold import Base, block_of
 
 
 class State(Struct):
@@ -29,7 +28,7 @@ class State(Struct):
     `task_started` since the phase counts were last recomputed, with the line they had then (None: they were not
     active): AgentCompass doesn't recompute the counts at `task_started`.
 
-    `lowest_…` and `gone` serve `projections.parts`: how low the two counters that never go below zero have been, and
+    `lowest_…` and `gone` serve `parallel`: how low the two counters that never go below zero have been, and
     which tasks have left.
     """
 

@@ -7,11 +7,11 @@ begin a part far above it; how low they came tells at the join whether zero woul
 
 from msgspec import Struct
 
-from eventstore.events import Json
-from eventstore.records import Block
+from eventstore.format.events import Json
+from eventstore.format.records import Block
+from projections.fold import Base
 
-from . import counts, plans, run_info, snapshots
-from .fold import Base
+from . import counts, plans, replay, run_info
 
 SETTING = frozenset({"run_started", "tasks_loaded", "reuse_loaded", "summary_started", "run_finished"})
 """Events whose effect depends on what came before the part."""
@@ -29,9 +29,9 @@ class Part(Struct):
     artifacts: Json | None = None
 
 
-def initial() -> snapshots.State:
+def initial() -> replay.State:
     """A state to fold a part into, with `snapshots.apply_block`."""
-    state = snapshots.initial(Base())
+    state = replay.initial(Base())
     tally = state.progress.counts
     tally.pending_tasks = tally.running_tasks = tally.lowest_pending = tally.lowest_running = _FAR
     state.progress.ids_from_stream = True
@@ -49,12 +49,12 @@ def recounts(block: Block) -> bool:
     return any(head.event in ("phase_changed", "task_finished") for head in block.heads)
 
 
-def part_of(state: snapshots.State, recounted: bool) -> Part:
+def part_of(state: replay.State, recounted: bool) -> Part:
     """The part that was folded into a state made by `initial`."""
     return Part(state.progress.counts, state.run_info.plans.plans, recounted, state.run_info.metric_artifacts)
 
 
-def joins(state: snapshots.State, part: Part) -> bool:
+def joins(state: replay.State, part: Part) -> bool:
     """Whether `join` gives exactly what folding the part after `state` would have given."""
     before, after = state.progress.counts, part.counts
     return (
@@ -66,7 +66,7 @@ def joins(state: snapshots.State, part: Part) -> bool:
     )
 
 
-def join(state: snapshots.State, part: Part) -> None:
+def join(state: replay.State, part: Part) -> None:
     """Fold a whole part into the state before it."""
     before, after = state.progress.counts, part.counts
     for name in _ADDED:

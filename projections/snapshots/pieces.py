@@ -7,8 +7,8 @@ and with it every other thread, for as long.
 from collections.abc import Iterator
 from typing import Any
 
-from eventstore import codec
-from eventstore.events import Json
+from eventstore.format import codec
+from eventstore.format.events import Json
 
 _BIG = ("resolved_execution_plans",)
 

@@ -12,13 +12,12 @@ import msgspec
 from msgspec import Raw, Struct
 from xxhash import xxh3_64_intdigest
 
-from eventstore import codec
 from eventstore.errors import MalformedLineError
-from eventstore.events import Json
-from eventstore.records import Block, Recorded
-from eventstore.redact import redact_keys
-
-from .fold import Base, block_of
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import Block, Recorded
+from eventstore.redaction.redactor import redact_keys
+from projections.fold import Base, block_of
 
 
 class State(Struct):
@@ -40,7 +39,7 @@ _plan_decoder = msgspec.json.Decoder(_Plan)
 
 
 def initial(base: Base) -> State:
-    """No plans; stored ones are joined in `projections.run_info`, where it is known whom to believe."""
+    """No plans; stored ones are joined in `projections.snapshots.run_info`, where it is known whom to believe."""
     return State()
 
 

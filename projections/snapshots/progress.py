@@ -10,12 +10,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from eventstore import codec
-from eventstore.events import Json
-from eventstore.records import Block, Recorded
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import Block, Recorded
+from projections.fold import Base, block_of
 
 from . import counts
-from .fold import Base, block_of
 
 IDENTITY = ("benchmark", "harness", "environment", "model")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from eventstore import codec
-from eventstore.events import Json
-from eventstore.records import Block, Recorded
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import Block, Recorded
+from projections.fold import Base, BlockStream, block_of, blocks_of
 
 from . import progress, run_info
-from .fold import Base, BlockStream, block_of, blocks_of
 
 ELAPSED_TOLERANCE_SECONDS = 0.001
 """The tracker's start is known to a millisecond, so `elapsed_seconds` may differ by one from what is stored."""

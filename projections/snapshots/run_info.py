@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from eventstore import codec
-from eventstore.events import Json
-from eventstore.records import Block, Head, Recorded
-from eventstore.redact import redact_text
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import Block, Head, Recorded
+from eventstore.redaction.redactor import redact_text
+from projections.fold import Base, block_of
 
 from . import plans
-from .fold import Base, block_of
 from .progress import IDENTITY
 
 SCHEMA_VERSION = "agentcompass.run_info.v3"

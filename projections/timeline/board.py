@@ -9,12 +9,12 @@ from statistics import median
 
 from msgspec import UNSET, Struct
 
-from eventstore import codec
-from eventstore.events import Json
-from eventstore.records import Block, Recorded, TypedHead
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import Block, Recorded, TypedHead
+from projections.fold import Base, block_of
 
-from .flights import limit_seconds
-from .fold import Base, block_of
+from .in_flight import limit_seconds
 from .timeline import as_float, error_text, payload_members, read_facts, safe_text
 
 RING = 256

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from . import landmarks, timeline
+from . import milestones, timeline
 
 STUCK_SECONDS = 60.0
 STUCK_FACTOR = 10.0
@@ -97,7 +97,7 @@ def limit_seconds(stays: list[float] | None, usual_seconds: float | None = None)
     return max(STUCK_SECONDS, STUCK_FACTOR * stays[min(len(stays) - 1, len(stays) * 95 // 100)])
 
 
-def never_opened(rows: timeline.State, flights: list[Flight], marks: landmarks.State) -> dict[str, list[Flight]]:
+def never_opened(rows: timeline.State, flights: list[Flight], marks: milestones.State) -> dict[str, list[Flight]]:
     """The flights, at least half of all, that spent most of the whole run opening an environment of which none was
     ever opened."""
     first, last = marks.first_timestamp, marks.last_timestamp

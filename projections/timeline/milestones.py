@@ -7,11 +7,10 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from eventstore import codec
-from eventstore.events import Json
-from eventstore.records import Block, Head, Recorded
-
-from .fold import Base, block_of
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import Block, Head, Recorded
+from projections.fold import Base, block_of
 
 CLOCK_STEP_SECONDS = 1.0
 """Threads may emit some milliseconds out of order; a step back of more than this is the clock's."""

@@ -4,7 +4,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
-from eventstore import codec
+from eventstore.format import codec
 
 Moment: TypeAlias = Annotated[float, Meta(description="Unix time in seconds")]
 JsonText: TypeAlias = Annotated[str, Meta(description="a JSON value as text")]

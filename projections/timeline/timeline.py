@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from eventstore import codec
 from eventstore.errors import MalformedLineError
-from eventstore.events import Json
-from eventstore.records import Block, Head, Recorded, TypedHead, TypedPayload
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import Block, Head, Recorded, TypedHead, TypedPayload
+from projections.fold import Base, block_of
 
-from .fold import Base, block_of
-from .timeline_rows import (
+from .rows import (
     AttemptRow,
     JsonText,
     Moment,

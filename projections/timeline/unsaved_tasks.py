@@ -1,14 +1,13 @@
 """Which tasks a stream has begun and not told to be saved: `task_started` without a `partial_saved` after it.
 
-A crash can come between a task's publication and its event; `eventstore.result_recovery` appends what was left out.
+A crash can come between a task's publication and its event; `operations.repair.results` appends what was left out.
 """
 
 from msgspec import Struct
 
-from eventstore.codec import dump_compact
-from eventstore.records import Block, Recorded
-
-from .fold import Base, block_of
+from eventstore.format.codec import dump_compact
+from eventstore.format.records import Block, Recorded
+from projections.fold import Base, block_of
 
 
 class State(Struct):

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from eventstore.events import Json
+from eventstore.format.events import Json
 
-from .noting import Notes
+from .findings import Notes
 
 EVALUATION_SCHEMA = "agentcompass.evaluation_checkpoint.v4"
 OLD_EVALUATION_SCHEMA = "agentcompass.evaluation_checkpoint.v3"

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from eventstore.events import SEVERITIES, Json
+from eventstore.format.events import SEVERITIES, Json
 
+from .findings import Notes
 from .lifecycle import State, Task, is_count
-from .noting import Notes
 
 RUNNING = "running"
 STATES = {"fatal": "fatal", "error": "error"}

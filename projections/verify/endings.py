@@ -5,8 +5,8 @@ Shared by the folds that look into payloads, so that each line's end is looked a
 
 from itertools import repeat
 
-from eventstore import codec
-from eventstore.records import Block
+from eventstore.format import codec
+from eventstore.format.records import Block
 
 _TAIL_STARTS = (b', "orchestration_id"', b',"orchestration_id"')
 _NONE = b"\0"

@@ -5,7 +5,8 @@ Pure: parsed files and folded states go in, findings come out, so that an embedd
     facts = Facts(name="r_ok", progress=Document(members), …)
     check_files(notes, facts, replayed, watched)
 
-`replayed` is the state of `projections.snapshots`, `watched` that of `projections.lifecycle`, after the whole stream.
+`replayed` is the state of `projections.snapshots.replay`, `watched` that of `projections.verify.lifecycle`, after the
+whole stream.
 """
 
 from collections.abc import Callable
@@ -14,13 +15,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from eventstore.events import TERMINAL_STATUSES, Json
-from eventstore.redact import redact_text
+from eventstore.format.events import TERMINAL_STATUSES, Json
+from eventstore.redaction.redactor import redact_text
+from projections.snapshots import progress, replay, run_info
 
-from . import lifecycle, progress, run_info, snapshots
-from .noting import Notes
-from .verify_counts import check_counts
-from .verify_plans import TaskPlans, check_plans
+from . import lifecycle
+from .findings import Notes
+from .plans import TaskPlans, check_plans
+from .progress import check_counts
 
 SCHEMA, OLD_SCHEMA = "agentcompass.run_info.v3", "agentcompass.run_info.v2"
 REQUIRED = ("schema_version", "run_id", "started_at", "request")
@@ -64,7 +66,7 @@ class Facts(Struct, frozen=True):
     state_at: Callable[[float], tuple[int, Json] | None] = lambda timestamp: None
 
 
-def check_files(notes: Notes, facts: Facts, replayed: snapshots.State, watched: lifecycle.State) -> None:
+def check_files(notes: Notes, facts: Facts, replayed: replay.State, watched: lifecycle.State) -> None:
     """All rules of the groups counts, run_info and params."""
     folded = progress.snapshot(replayed.progress) if watched.events else None
     check_counts(notes, facts, folded, watched, replayed.progress.counts.first_timestamp)
@@ -102,7 +104,7 @@ def _check_run_ids(notes: Notes, facts: Facts, stream_run_id: str | None) -> Non
 # -- run_info.json
 
 
-def _check_run_info(notes: Notes, facts: Facts, replayed: snapshots.State, watched: lifecycle.State) -> None:
+def _check_run_info(notes: Notes, facts: Facts, replayed: replay.State, watched: lifecycle.State) -> None:
     document = facts.run_info
     if document.missing:
         notes.add("run_info_missing", "there is no run_info.json", file="run_info.json")

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from eventstore.records import Block, Finding
-from eventstore.seal import read_proof
+from eventstore.format.records import Block, Finding
+from eventstore.format.seal import read_proof
 
 from .rules import RULES
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import msgspec
 
-from eventstore.events import ADMINISTRATIVE_EVENTS, SEVERITIES, SPECIFIED_EVENTS, TERMINAL_STATUSES, Json
-from eventstore.records import Block, Head, Recorded
+from eventstore.format.events import ADMINISTRATIVE_EVENTS, SEVERITIES, SPECIFIED_EVENTS, TERMINAL_STATUSES, Json
+from eventstore.format.records import Block, Head, Recorded
+from projections.fold import Base, block_of
 
 from . import lifecycle_tasks as tasks
-from .fold import Base, block_of
+from .findings import Notes, Place
 from .lifecycle_state import ATTEMPT, Attempt, State, Task, envelope_of, is_count, payload_of, require, short
-from .noting import Notes, Place
 
 __all__ = ["Attempt", "State", "Task", "apply", "apply_block", "finish", "initial", "is_count", "is_moment", "render"]
 

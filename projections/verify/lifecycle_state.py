@@ -6,11 +6,11 @@ from typing import Any, TypeGuard
 import msgspec
 from msgspec import Struct, field
 
-from eventstore import codec
 from eventstore.errors import MalformedLineError
-from eventstore.events import Json
+from eventstore.format import codec
+from eventstore.format.events import Json
 
-from .noting import Notes, Place
+from .findings import Notes, Place
 
 ATTEMPT = b'"attempt":'
 PHASE = b'"phase":'

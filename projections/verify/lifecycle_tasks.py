@@ -5,21 +5,11 @@ Each takes the state, the event's place, its head and its line, notes what is wr
 
 from typing import Any
 
-from eventstore.events import SEVERITIES, Json
-from eventstore.records import Head
+from eventstore.format.events import SEVERITIES, Json
+from eventstore.format.records import Head
 
-from .lifecycle_state import (
-    Attempt,
-    Envelope,
-    State,
-    Task,
-    envelope_of,
-    is_count,
-    payload_of,
-    require,
-    short,
-)
-from .noting import Place
+from .findings import Place
+from .lifecycle_state import Attempt, Envelope, State, Task, envelope_of, is_count, payload_of, require, short
 
 TASK_STATUSES = ("completed", "failed", "skipped")
 ATTEMPT_STATUSES = ("completed", "failed")

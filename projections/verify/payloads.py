@@ -6,11 +6,11 @@ every line of a stream. Only a line that looks otherwise is parsed. A sealed lin
 
 from itertools import compress, repeat
 
-from eventstore import codec
-from eventstore.records import Block
+from eventstore.format import codec
+from eventstore.format.records import Block
 
 from .endings import Endings
-from .noting import Notes, Place
+from .findings import Notes, Place
 
 _NAME, _PAYLOAD = b'":', b'"payload"'
 _MEMBERS_BEFORE_PAYLOAD = 8

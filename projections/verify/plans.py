@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from eventstore.events import Json
+from eventstore.format.events import Json
+from projections.snapshots import plans
 
-from . import lifecycle, plans
-from .noting import Notes
+from . import lifecycle
+from .findings import Notes
 
 FILE = "run_info.json"
 

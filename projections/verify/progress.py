@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from eventstore.events import TERMINAL_STATUSES, Json
+from eventstore.format.events import TERMINAL_STATUSES, Json
+from projections.snapshots.counts import COUNTERS
+from projections.snapshots.replay import ELAPSED_TOLERANCE_SECONDS, ahead_of_stream, same_elapsed, same_progress
 
 from . import lifecycle
-from .counts import COUNTERS
-from .noting import Notes
-from .snapshots import ELAPSED_TOLERANCE_SECONDS, ahead_of_stream, same_elapsed, same_progress
+from .findings import Notes
 
 if TYPE_CHECKING:
-    from .verify import Facts
+    from .files import Facts
 
 FILE = "progress.json"
 EARLIEST_START_SECONDS = 10.0

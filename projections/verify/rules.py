@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from eventstore.records import VERDICTS, Severity
+from eventstore.format.records import VERDICTS, Severity
 
 Group: TypeAlias = Literal[
     "stream", "lifecycle", "counts", "run_info", "params", "details", "artifacts", "logs", "secrets"

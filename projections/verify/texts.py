@@ -6,10 +6,10 @@ Pure: bytes and text come in. The value of a credential is no part of any findin
 import re
 from collections.abc import Iterable
 
-from eventstore.records import Block
-from eventstore.redact import find_secrets
+from eventstore.format.records import Block
+from eventstore.redaction.redactor import find_secrets
 
-from .noting import Notes, Place
+from .findings import Notes, Place
 
 LOG_NAME = "run.log"
 _LOG_LINE = re.compile(rb"\d\d:\d\d:\d\d [A-Z]+ +\S")

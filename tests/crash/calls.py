@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eventstore.filesystem import FileSystem
+from eventstore.stream.filesystem import FileSystem
 
 _I, _L, _P = ctypes.c_int, ctypes.c_ssize_t, ctypes.c_void_p
 _KINDS: dict[str, list[Any]] = {

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eventstore.history import asking, session
-from eventstore.history import catalog as catalogs_module
-from eventstore.history.session import CatalogChoice
+from eventstore.history.catalog import catalog as catalogs_module
+from eventstore.history.sql import access, ask
+from eventstore.history.sql.access import CatalogChoice
 
 from .calls import duckdb_library, led
 from .catalogs import FILE_NAME, VIEWS, Answers, CatalogScenario, answers, states
@@ -85,7 +85,7 @@ def judge_catalog(runs: Path, folder: Path, steps: list[Answers], seed: int) -> 
         check(_answer(runs, CatalogChoice(file=file)) == steps[-1], "refreshed, every view is right")
     if seed % 3:
         return
-    done, _ = session.index(runs, file)
+    done, _ = access.index(runs, file)
     check((done.read, done.removed) == (0, 0), f"nothing is left to do: {done}")
     left = {path.name for path in folder.iterdir()}
     check(left <= {FILE_NAME, f"{FILE_NAME}.lock", f"{FILE_NAME}.wal"}, f"nothing is left over: {left}")
@@ -105,10 +105,10 @@ def _answer(runs: Path, choice: CatalogChoice) -> Answers:
     told: list[str] = []
 
     def work(connection: Any) -> Answers:
-        asking.ask(connection, "SELECT count(*) FROM events")
+        ask.ask(connection, "SELECT count(*) FROM events")
         return answers(connection)
 
-    found = session.with_history([runs], work, catalog=choice, on_problem=lambda path, words: told.append(words))
+    found = access.with_history([runs], work, catalog=choice, on_problem=lambda path, words: told.append(words))
     check(not any("catalog" in words for words in told), f"the catalog could be built: {told}")
     return found
 
@@ -117,12 +117,12 @@ def judge_second_crash(runs: Path, folder: Path, steps: list[Answers], seed: int
     """Bring a catalog up to date on a watched disk, crash in the midst of it, and judge what that leaves."""
     disk, rng = RecordingFileSystem(folder), random.Random(seed)
     watched = functools.partial(catalogs_module.Catalog, files=disk)
-    session.Catalog = watched  # type: ignore[misc, assignment]
+    access.Catalog = watched  # type: ignore[misc, assignment]
     try:
         with led(disk, duckdb_library()):
-            session.index(runs, folder / FILE_NAME)
+            access.index(runs, folder / FILE_NAME)
     finally:
-        session.Catalog = catalogs_module.Catalog  # type: ignore[misc]
+        access.Catalog = catalogs_module.Catalog  # type: ignore[misc]
     count = 0
     for _, state in states(list(points(disk)), rng, rot=False):
         lay_down(state, folder)
@@ -135,9 +135,9 @@ def judge_second_crash(runs: Path, folder: Path, steps: list[Answers], seed: int
 
 def main() -> None:
     """Answer what is asked on stdin, line by line."""
-    opened = session._open
-    session._open = lambda memory_limit, threads: opened(memory_limit, 1)  # starting threads takes time
-    session.paths_held_open = frozenset  # type: ignore[assignment]
+    opened = access._open
+    access._open = lambda memory_limit, threads: opened(memory_limit, 1)  # starting threads takes time
+    access.paths_held_open = frozenset  # type: ignore[assignment]
     catalogs_module.LOCK_SECONDS = 5.0
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eventstore.history import session
-from eventstore.history.catalog import Catalog
-from eventstore.scan import scan
+from eventstore.history.catalog.catalog import Catalog
+from eventstore.history.sql import access
+from eventstore.stream.scan import scan
 
 from .calls import duckdb_library, led, slots
 from .disk import Point, RecordingFileSystem, Write, content_after, names_after
@@ -61,7 +61,7 @@ def answers(connection: Any) -> Answers:
 
 def truth(runs: Path) -> Answers:
     """The right answers, from the runs alone; checked against a scan of each stream."""
-    connection = session.open_history([runs], catalog=session.CatalogChoice(off=True))
+    connection = access.open_history([runs], catalog=access.CatalogChoice(off=True))
     try:
         found = answers(connection)
         lines = dict(connection.execute("SELECT run_key, count(*) FROM events GROUP BY 1").fetchall())
@@ -94,7 +94,7 @@ def catalog(folder: Path, rng: random.Random) -> CatalogScenario:
 
 def refresh(runs: Path, file: Path, disk: RecordingFileSystem | None, small: bool, how: str = "in place") -> None:
     """Bring a catalog up to date, watched by `disk`."""
-    connection = session._open(None, 1)
+    connection = access._open(None, 1)
     if small:
         connection.execute("SET default_block_size=16384")
     made = Catalog(connection, file, *([] if disk is None else [disk]))
@@ -103,7 +103,7 @@ def refresh(runs: Path, file: Path, disk: RecordingFileSystem | None, small: boo
     with ExitStack() as stack:
         if disk is not None:
             stack.enter_context(led(disk, duckdb_library()))
-        made.refresh(list(session.runs_below([runs], None)), rebuild=how == "anew")
+        made.refresh(list(access.runs_below([runs], None)), rebuild=how == "anew")
         connection.close()
 
 

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from eventstore.records import VERDICTS
-from eventstore.scan import STREAM_NAME, scan
-from eventstore.seal import NO_PREDECESSOR, read_proof, seal
-from eventstore.witness import LOCK_NAME, Mark, render_slot, render_writer, slot_offset
+from eventstore.format.records import VERDICTS
+from eventstore.format.seal import NO_PREDECESSOR, read_proof, seal
+from eventstore.stream.lock_file import LOCK_NAME, Mark, render_slot, render_writer, slot_offset
+from eventstore.stream.scan import STREAM_NAME, scan
 
 Corrupted = tuple[str, bytes]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eventstore.filesystem import FileSystem, PathLike
+from eventstore.stream.filesystem import FileSystem, PathLike
 
 
 @dataclass(frozen=True)

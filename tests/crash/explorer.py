@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from eventstore.filesystem import REAL
+from eventstore.stream.filesystem import REAL
 
 from . import catalogs
 from .catalog_judge import Judge

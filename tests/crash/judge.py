@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eventstore.closing import close_run
 from eventstore.errors import DamagedError, RefusedError
-from eventstore.events import PhaseChanged
-from eventstore.filesystem import REAL, FileSystem
-from eventstore.log import EventLog
-from eventstore.recorder import RunRecorder
-from eventstore.records import VERDICTS
-from eventstore.repair import repair_run
-from eventstore.replaying import replay_run
-from eventstore.rundir import RunDir
-from eventstore.scan import STREAM_NAME
-from eventstore.verifying import verify_run
-from projections.rules import RULES
+from eventstore.format.events import PhaseChanged
+from eventstore.format.records import VERDICTS
+from eventstore.operations.close import close_run
+from eventstore.operations.repair.repair import repair_run
+from eventstore.operations.replay import replay_run
+from eventstore.operations.verify.verify import verify_run
+from eventstore.recording.recorder import RunRecorder
+from eventstore.run.directory import RunDir
+from eventstore.stream.filesystem import REAL, FileSystem
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import STREAM_NAME
+from projections.verify.rules import RULES
 
 from .scenarios import RUN_ID, Clock, Scenario, accepted
 from .states import State

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eventstore import codec
-from eventstore.closing import close_run
-from eventstore.events import (
+from eventstore.format import codec
+from eventstore.format.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -22,11 +21,12 @@ from eventstore.events import (
     TasksLoadedPayload,
     TaskStarted,
 )
-from eventstore.log import EventLog
-from eventstore.recorder import RunRecorder
-from eventstore.repair import repair_run
-from eventstore.replaying import replay_run
-from eventstore.scan import STREAM_NAME, scan
+from eventstore.operations.close import close_run
+from eventstore.operations.repair.repair import repair_run
+from eventstore.operations.replay import replay_run
+from eventstore.recording.recorder import RunRecorder
+from eventstore.stream.log import EventLog
+from eventstore.stream.scan import STREAM_NAME, scan
 
 from .disk import RecordingFileSystem
 

@@ -17,15 +17,16 @@ from typing import Any
 import xxhash
 from msgspec import Struct
 
-from ..errors import LockedError, OutputError, UsageError
-from ..filesystem import REAL, FileSystem
-from ..rundir import RunDir, is_run_dir
+from eventstore.errors import LockedError, OutputError, UsageError
+from eventstore.history.rows.tables import ALL_TABLES, SCHEMA_VERSION
+from eventstore.history.rows.values import key_text
+from eventstore.run.directory import RunDir, is_run_dir
+from eventstore.stream.filesystem import REAL, FileSystem
+
 from . import ingest
-from .known import cache_folder
+from .seen_prefixes import cache_folder
 from .signature import signature
 from .spool import create_tables
-from .tables import ALL_TABLES, SCHEMA_VERSION
-from .values import key_text
 
 LOCK_SECONDS = 60.0
 Progress = Callable[[int, int], None]

@@ -14,13 +14,14 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from ..rundir import RunDir
-from ..scan import STREAM_NAME
-from .read import read_run
-from .readers import Readers
+from eventstore.history.rows.read import read_run
+from eventstore.history.rows.stream import keep, keep_reached, restore, unchanged_so_far
+from eventstore.history.rows.tables import ALL_TABLES, PlacedRun
+from eventstore.run.directory import RunDir
+from eventstore.stream.scan import STREAM_NAME
+
 from .spool import RefusedByDuckDB, Spool, load_folder, loading, make_folder, remove_folder
-from .stream import keep, keep_reached, restore, unchanged_so_far
-from .tables import ALL_TABLES, PlacedRun
+from .workers import Readers
 
 CHUNK_BYTES = 64 * 1024 * 1024
 """Stream bytes that are loaded at once."""

@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 from msgspec import Struct
 
-from ..scan import STREAM_NAME
+from eventstore.stream.scan import STREAM_NAME
 
 
 class Prefix(Struct, frozen=True):
@@ -28,7 +28,7 @@ class Prefix(Struct, frozen=True):
 
     def broken(self, run_dir: Path) -> str | None:
         """How a stream that was only appended to since differs from what was seen; None where it doesn't."""
-        from .stream import probes
+        from eventstore.history.rows.stream import probes
 
         path = run_dir / STREAM_NAME
         try:
@@ -92,8 +92,8 @@ def _catalogs_of(run_dirs: Iterable[Path]) -> dict[str, dict[str, list[str]]]:
         return {}
     if not names:
         return {}
-    from .tables import SCHEMA_VERSION
-    from .values import key_text
+    from eventstore.history.rows.tables import SCHEMA_VERSION
+    from eventstore.history.rows.values import key_text
 
     files: dict[str, str] = {}
     for name in sorted(names):

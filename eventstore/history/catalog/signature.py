@@ -7,8 +7,8 @@ details. A result.json that is changed in place, without its folder, is the one 
 import os
 from pathlib import Path
 
-from ..rundir import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME
-from ..scan import STREAM_NAME
+from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME
+from eventstore.stream.scan import STREAM_NAME
 
 _FILES = (STREAM_NAME, RUN_INFO_NAME, PROGRESS_NAME, PARAMS_NAME, RUN_LOG_NAME, "metrics.json", "progress.lock")
 _FOLDERS = ("details", "details/running", "details/normal", "details/error", "details/fatal")

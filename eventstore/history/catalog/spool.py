@@ -22,8 +22,8 @@ from typing import IO, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from .placing import Places
-from .tables import ALL_TABLES, TABLES, EventRow, PlacedRun, columns_of
+from eventstore.history.rows.line_batch import Places
+from eventstore.history.rows.tables import ALL_TABLES, TABLES, EventRow, PlacedRun, columns_of
 
 SPOOL_BYTES = 64 * 1024 * 1024
 """A spool of this size is loaded and begun anew."""

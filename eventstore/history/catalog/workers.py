@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from ..errors import OutputError
+from eventstore.errors import OutputError
 
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventstore.history.readers import serve; serve()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventstore.history.catalog.workers import serve; serve()"
 
 
 class Readers:

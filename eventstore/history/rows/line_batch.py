@@ -5,9 +5,8 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from projections.timeline import PhaseRow
-
-from ..records import Block
+from eventstore.format.records import Block
+from projections.timeline.timeline import PhaseRow
 
 BATCH_BYTES = 4 * 1024 * 1024
 """Lines of this many bytes are handed on; a stay that ends later has a row of its own."""

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..errors import InputError
-from ..reading import open_regular
+from eventstore.errors import InputError
+from eventstore.stream.line_reader import open_regular
+
 from .tables import LogRow
 
 _LINE = re.compile(r"(\d\d):(\d\d):(\d\d) ([A-Z]+)\s+(\S+)\s*(.*)", re.DOTALL)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ..events import Json
+from eventstore.format.events import Json
+
 from .tables import ParamRow
 from .values import json_text, text
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from projections.timeline_rows import JsonText, PlanRow
+from eventstore.errors import MalformedLineError
+from eventstore.format import codec
+from eventstore.format.events import Json
+from projections.timeline.rows import JsonText, PlanRow
 
-from .. import codec
-from ..errors import MalformedLineError
-from ..events import Json
 from .tables import PlanTableRow, PlanTextRow
 from .values import as_float, as_int, json_text, text
 

@@ -10,12 +10,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from projections import Base, counts, progress, run_info, timeline
+from eventstore.errors import InputError
+from eventstore.format.events import Json
+from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
+from eventstore.stream.scan import STREAM_NAME
+from projections import Base
+from projections.snapshots import counts, progress, run_info
+from projections.timeline import timeline
 
-from ..errors import InputError
-from ..events import Json
-from ..rundir import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
-from ..scan import STREAM_NAME
 from .logs import log_rows
 from .params import param_rows
 from .plans import stored_plan_rows

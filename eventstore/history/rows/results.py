@@ -1,7 +1,7 @@
 """Rows from the files of results: details/<state>/<task>/attempt-<n>/result.json, metrics.json, artifacts.
 
-Results come through `eventstore.details`, as everywhere. Whatever can't be read becomes a `damage` row, and the rest
-goes on; only folders that are there are entered.
+Results come through `eventstore.results.task_dirs`, as everywhere. Whatever can't be read becomes a `damage` row, and
+the rest goes on; only folders that are there are entered.
 """
 
 import os
@@ -12,10 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..details import AttemptDir, TaskDir, task_dirs
-from ..events import Json
-from ..rundir import StoredFile, read_json_file
-from ..task_names import RESULT_FILE, TASK_FILE
+from eventstore.format.events import Json
+from eventstore.results.task_dirs import AttemptDir, TaskDir, task_dirs
+from eventstore.run.directory import StoredFile, read_json_file
+from eventstore.run.names import RESULT_FILE, TASK_FILE
+
 from .tables import ArtifactRow, DamageRow, IssueRow, MetricRow, ResultRow
 from .values import as_int, float_text, json_text, key_text, text
 

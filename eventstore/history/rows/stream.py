@@ -13,15 +13,17 @@ import msgspec
 import xxhash
 from msgspec import UNSET, Raw, Struct
 
-from projections import Base, progress, run_info, timeline
+from eventstore.errors import InputError
+from eventstore.format import codec
+from eventstore.format.chain import Chain, Link
+from eventstore.format.events import ENVELOPE
+from eventstore.format.records import Block, Context, Finding
+from eventstore.stream.scan import STREAM_NAME, Scan
+from projections import Base
+from projections.snapshots import progress, run_info
+from projections.timeline import timeline
 
-from .. import codec
-from ..chain import Chain, Link
-from ..errors import InputError
-from ..events import ENVELOPE
-from ..records import Block, Context, Finding
-from ..scan import STREAM_NAME, Scan
-from .placing import Batch, Places
+from .line_batch import Batch, Places
 from .plans import PlanReader
 from .tables import DamageRow, EventRow, PlacedRun
 from .values import as_float, as_int, json_text, text

@@ -1,6 +1,6 @@
 """The tables of a history: one struct a row, and the column types that follow from its fields.
 
-Rows of tasks, attempts, phases and retries are those of `projections.timeline`; here are the rest. A table `runs`,
+Rows of tasks, attempts, phases and retries are those of `timeline`; here are the rest. A table `runs`,
 `events`, … has the struct's fields as its columns, after those of the run.
 """
 
@@ -11,9 +11,8 @@ from typing import Any, get_type_hints
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from projections.timeline_rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
-
-from ..records import WholeNumber
+from eventstore.format.records import WholeNumber
+from projections.timeline.rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
 
 SCHEMA_VERSION = 4
 """Part of the catalog's file name: a catalog of another version is simply not this one."""

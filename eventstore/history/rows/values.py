@@ -3,9 +3,8 @@
 import math
 from typing import Any
 
-from projections.timeline_rows import JsonText, as_float, as_int, safe_text
-
-from .. import codec
+from eventstore.format import codec
+from projections.timeline.rows import JsonText, as_float, as_int, safe_text
 
 __all__ = ["as_float", "as_int", "float_text", "json_text", "key_text", "text"]
 

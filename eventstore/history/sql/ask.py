@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..errors import OutputError
+from eventstore.errors import OutputError
+
 from . import guard
 
 BATCH = 1000

@@ -19,12 +19,13 @@ from urllib.parse import quote
 import xxhash
 from msgspec import Struct
 
-from ..errors import OutputError
-from ..rundir import read_json_file
-from ..snapshots import replace_file
-from . import guard, session
-from .catalog import quoted, with_signatures
-from .tables import VIEWS
+from eventstore.errors import OutputError
+from eventstore.history.catalog.catalog import quoted, with_signatures
+from eventstore.history.rows.tables import VIEWS
+from eventstore.run.directory import read_json_file
+from eventstore.stream.atomic_file import replace_file
+
+from . import access, guard
 
 MANIFEST_NAME = "manifest.json"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -56,15 +57,15 @@ def export_parquet(
     paths: Sequence[str | os.PathLike[str]],
     folder: Path,
     *,
-    choice: session.CatalogChoice,
-    on_problem: session.Report | None = None,
+    choice: access.CatalogChoice,
+    on_problem: access.Report | None = None,
 ) -> Exported:
     """Bring the Parquet files in `folder` up to date with all runs at and below `paths`. Raises OutputError."""
     began = time.perf_counter()
-    signatures = {key: seen for key, (_, seen) in with_signatures(session.runs_below(paths, None)).items()}
+    signatures = {key: seen for key, (_, seen) in with_signatures(access.runs_below(paths, None)).items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        done = session.with_history(
+        done = access.with_history(
             paths, lambda connection: _write(connection, folder, _partitions(connection, signatures)),
             catalog=choice, on_problem=on_problem, locked=False,
         )  # fmt: skip

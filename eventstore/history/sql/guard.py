@@ -14,9 +14,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..errors import QueryError
+from eventstore.errors import QueryError
+from eventstore.history.rows.tables import VIEWS
+
 from .limits import LimitError
-from .tables import VIEWS
 
 READING = ("SELECT", "MULTI")
 """Statement types that only read; MULTI is what a PIVOT is taken apart into."""

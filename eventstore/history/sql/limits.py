@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import CompassError, UsageError
+from eventstore.errors import CompassError, UsageError
 
 HEADROOM_BYTES = 1 << 30
 """Address space that a DuckDB process needs beside its memory limit: code, thread stacks, arenas."""

@@ -13,7 +13,7 @@ from importlib import resources
 
 from msgspec import Struct
 
-from ..errors import UsageError
+from eventstore.errors import UsageError
 
 _PARAMETER = re.compile(r":(\w+)(?: (\S+))?(?:\s{2,}(.*))?$")
 

@@ -1,4 +1,6 @@
-"""Diagnose a run directory: read what there is once, hand the facts to `projections.diagnose`, and add what to do.
+"""Diagnose a run directory: read what there is once, judge the facts, and add what to do.
+
+The causes are those of `projections.diagnose.diagnose`.
 
     report = diagnose_run("results/…/r_1")
     report["outcome"], report["causes"][0]["code"], report["next_steps"]
@@ -16,23 +18,33 @@ from typing import Any
 
 from msgspec import Struct, structs, to_builtins
 
-from projections import Base, landmarks, progress, run_info, timeline
-from projections.causes import CAUSES
-from projections.diagnose import Diagnosis, Found, diagnose
-from projections.facts import Evidence, Facts, IssueFact, LogNote
-from projections.flights import open_stays
-from projections.plans import State as NoPlans
+from eventstore.errors import InputError
+from eventstore.format.events import TERMINAL_STATUSES, Json
+from eventstore.format.records import Block
+from eventstore.operations.stall import stall_of
+from eventstore.redaction.redactor import find_secrets, redact_values
+from eventstore.run.directory import (
+    PARAMS_NAME,
+    PROGRESS_NAME,
+    RUN_INFO_NAME,
+    RUN_LOG_NAME,
+    StoredFile,
+    open_run,
+    read_json_file,
+)
+from eventstore.run.liveness import Life, life_of, paths_held_open
+from eventstore.stream.scan import STREAM_NAME, Scan, scan
+from projections import Base
+from projections.diagnose.causes import CAUSES
+from projections.diagnose.diagnose import Diagnosis, Found, diagnose
+from projections.diagnose.facts import Evidence, Facts, IssueFact, LogNote
+from projections.snapshots import progress, run_info
+from projections.snapshots.plans import State as NoPlans
+from projections.timeline import milestones, timeline
+from projections.timeline.in_flight import open_stays
 
-from . import aftermath
-from .errors import InputError
-from .events import TERMINAL_STATUSES, Json
-from .life import Life, life_of, paths_held_open
-from .logsearch import LogFacts, search_log
-from .records import Block
-from .redact import find_secrets, redact_values
-from .rundir import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, StoredFile, open_run, read_json_file
-from .scan import STREAM_NAME, Scan, scan
-from .stalling import stall_of
+from . import results as aftermath
+from .log import LogFacts, search_log
 
 Clock = Callable[[], float]
 WENT_ON_SECONDS = 30.0
@@ -57,7 +69,7 @@ class Seen(Struct, kw_only=True):
     progress: progress.State
     run_info: run_info.State
     rows: timeline.State
-    marks: landmarks.State
+    marks: milestones.State
     files: dict[str, StoredFile]
     stream: Scan | None = None
     problem: str | None = None
@@ -97,7 +109,7 @@ def look(run_dir: Path) -> Seen:
     files = {name: read_json_file(run_dir / name) for name in (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME)}
     base = Base(progress=files[PROGRESS_NAME].members, run_info=files[RUN_INFO_NAME].members)
     seen = Seen(progress=progress.initial(base), run_info=run_info.initial(base), rows=timeline.initial(base),
-                marks=landmarks.initial(base), files=files)  # fmt: skip
+                marks=milestones.initial(base), files=files)  # fmt: skip
     if not os.path.lexists(run_dir / STREAM_NAME):
         return seen
     try:
@@ -107,7 +119,7 @@ def look(run_dir: Path) -> Seen:
             run_info.apply_block(seen.run_info, block)
             seen.run_info.plans = NoPlans()  # the timeline has them
             timeline.apply_block(seen.rows, block)
-            landmarks.apply_block(seen.marks, block)
+            milestones.apply_block(seen.marks, block)
             _note_lines(seen.line_breaks, block)
     except InputError as error:
         seen.problem = error.message

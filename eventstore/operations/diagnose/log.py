@@ -11,9 +11,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .errors import InputError
-from .reading import open_regular
-from .redact import find_secrets
+from eventstore.errors import InputError
+from eventstore.redaction.redactor import find_secrets
+from eventstore.stream.line_reader import open_regular
 
 MAX_NOTES = 500
 MAX_TEXT = 2000

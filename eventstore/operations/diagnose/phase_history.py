@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from .history.session import CatalogChoice, with_history
+from eventstore.history.sql.access import CatalogChoice, with_history
 
 _QUESTION = """
 -- For each phase of runs of the same benchmark in the same environment: the length that 95 of 100 finished stays keep.

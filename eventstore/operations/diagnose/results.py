@@ -11,16 +11,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from projections import landmarks, timeline
-from projections.facts import IssueFact
-
-from .codec import parse_object
-from .details import TaskDir, task_dirs
-from .errors import MalformedLineError
-from .events import Json
-from .results import Issue
-from .rundir import PARAMS_NAME, StoredFile, read_json_file
-from .task_names import ERROR, FATAL, NORMAL, RUNNING
+from eventstore.errors import MalformedLineError
+from eventstore.format.codec import parse_object
+from eventstore.format.events import Json
+from eventstore.results.result import Issue
+from eventstore.results.task_dirs import TaskDir, task_dirs
+from eventstore.run.directory import PARAMS_NAME, StoredFile, read_json_file
+from eventstore.run.names import ERROR, FATAL, NORMAL, RUNNING
+from projections.diagnose.facts import IssueFact
+from projections.timeline import milestones, timeline
 
 MAX_RESULTS_READ = 5_000
 RESOURCES_NAME = ".env-resources"
@@ -80,7 +79,7 @@ def _fact(issue: Issue, task_id: str, attempt: int, file: str, discarded: bool =
 def describe(
     run_dir: Path,
     rows: timeline.State,
-    marks: landmarks.State,
+    marks: milestones.State,
     results: Results,
     files: dict[str, StoredFile],
     total_tasks: int,
@@ -120,7 +119,7 @@ def retries(rows: timeline.State) -> Json:
     }  # fmt: skip
 
 
-def _result_counts(rows: timeline.State, marks: landmarks.State, results: Results, total_tasks: int) -> Json:
+def _result_counts(rows: timeline.State, marks: milestones.State, results: Results, total_tasks: int) -> Json:
     complete = sum(results.states[state] for state in (NORMAL, ERROR, FATAL, "unknown"))
     if not results.present:
         complete = sum(row.partials_saved > 0 for row in rows.tasks.values())
@@ -142,7 +141,7 @@ def _reuse(results: Results, total_tasks: int) -> Json:
     return {"keeps": keeps, "reruns": max(0, total_tasks - keeps), "estimate": True}
 
 
-def _score(run_dir: Path, marks: landmarks.State, total_tasks: int) -> Json:
+def _score(run_dir: Path, marks: milestones.State, total_tasks: int) -> Json:
     stored = read_json_file(run_dir / "metrics.json")
     found = Counter(severity for severity, _ in marks.severities.values() if severity)
     reasons = []

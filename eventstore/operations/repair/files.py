@@ -9,19 +9,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from . import codec
-from .chain import Break, Link
-from .digest import file_digest, range_digest
-from .errors import OutputError
-from .events import Json, StreamRepaired
-from .filesystem import FileSystem
-from .opening import copy_range, session_members, writer_record
-from .reading import open_regular
-from .records import VERDICTS
-from .scan import Scan
-from .seal import NO_PREDECESSOR, read_proof, seal
-from .snapshots import TEMPORARY_PREFIX
-from .witness import Mark, render_slot, render_writer, slot_offset
+from eventstore.errors import OutputError
+from eventstore.format import codec
+from eventstore.format.chain import Break, Link
+from eventstore.format.events import Json, StreamRepaired
+from eventstore.format.records import VERDICTS
+from eventstore.format.seal import NO_PREDECESSOR, read_proof, seal
+from eventstore.stream.atomic_file import TEMPORARY_PREFIX
+from eventstore.stream.digest import file_digest, range_digest
+from eventstore.stream.filesystem import FileSystem
+from eventstore.stream.line_reader import open_regular
+from eventstore.stream.lock_file import Mark, render_slot, render_writer, slot_offset
+from eventstore.stream.recovery import copy_range, session_members, writer_record
+from eventstore.stream.scan import Scan
 
 BACKUP_WORD, ASIDE_WORD = "unrepaired", "set-aside"
 

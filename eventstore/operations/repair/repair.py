@@ -18,24 +18,24 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from eventstore.errors import CompassError, DamagedError, LockedError, OutputError, RefusedError
+from eventstore.format.events import Json
+from eventstore.format.seal import read_proof
+from eventstore.operations.replay import replay_run
+from eventstore.run.directory import RUN_INFO_NAME, open_run, read_json_file
+from eventstore.run.liveness import Life, life_of
+from eventstore.run.names import DETAILS_NAME
+from eventstore.stream.atomic_file import TEMPORARY_PREFIX
+from eventstore.stream.filesystem import REAL, FileSystem
+from eventstore.stream.line_reader import open_regular
+from eventstore.stream.lock import RunLock
+from eventstore.stream.lock_file import read_witness
+from eventstore.stream.recovery import copy_range
+from eventstore.stream.scan import STREAM_NAME, Scan
 from projections.repair_plan import Layout, Piece, Row, Step, in_order, lay_out
 
-from .errors import CompassError, DamagedError, LockedError, OutputError, RefusedError
-from .events import Json
-from .filesystem import REAL, FileSystem
-from .life import Life, life_of
-from .lock import RunLock
-from .opening import copy_range
-from .reading import open_regular
-from .repairing import Assessment, Backup, assess, find_backup, keep_backup, repair_line, set_aside, write_marks
-from .replaying import replay_run
-from .result_recovery import pending_results, recover_results
-from .rundir import RUN_INFO_NAME, open_run, read_json_file
-from .scan import STREAM_NAME, Scan
-from .seal import read_proof
-from .snapshots import TEMPORARY_PREFIX
-from .task_names import DETAILS_NAME
-from .witness import read_witness
+from .files import Assessment, Backup, assess, find_backup, keep_backup, repair_line, set_aside, write_marks
+from .results import pending_results, recover_results
 
 TEMPORARY_NAME = f"{TEMPORARY_PREFIX}{STREAM_NAME}.repair"
 

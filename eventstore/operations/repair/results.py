@@ -11,17 +11,16 @@ same for the tasks that the crash can have met.
 import os
 from pathlib import Path
 
-from projections import saves
+from eventstore.recording.recorder import RunRecorder
+from eventstore.results.intents import Intent, loose_ends, read_intents
+from eventstore.results.references import points_elsewhere
+from eventstore.results.store import Recovered, TaskStore, unsettled
+from eventstore.results.task_dirs import TaskDir
+from eventstore.run.names import DETAILS_NAME, RETRIES_NAME
+from eventstore.stream.lock import RunLock
+from eventstore.stream.scan import STREAM_NAME, scan
 from projections.fold import Base
-
-from .details import TaskDir
-from .intents import Intent, loose_ends, read_intents
-from .lock import RunLock
-from .publishing import Recovered, TaskStore, unsettled
-from .recorder import RunRecorder
-from .references import points_elsewhere
-from .scan import STREAM_NAME, scan
-from .task_names import DETAILS_NAME, RETRIES_NAME
+from projections.timeline import unsaved_tasks
 
 
 def recover_results(run_dir: Path, *, thorough: bool = True) -> Recovered:
@@ -47,7 +46,7 @@ def pending_results(run_dir: Path) -> list[str]:
     details = run_dir / DETAILS_NAME
     if details.is_symlink() or not details.is_dir():
         return []
-    told = _told(run_dir) if os.path.lexists(run_dir / STREAM_NAME) else saves.State(ended=True)
+    told = _told(run_dir) if os.path.lexists(run_dir / STREAM_NAME) else unsaved_tasks.State(ended=True)
     intents = read_intents(details)
     words = [f"finish the publication of {intent.name} as {intent.state}" for _, intent in intents]
     promised = _names_of(intents)
@@ -59,10 +58,10 @@ def pending_results(run_dir: Path) -> list[str]:
     return words
 
 
-def _told(run_dir: Path) -> saves.State:
-    state = saves.initial(Base())
+def _told(run_dir: Path) -> unsaved_tasks.State:
+    state = unsaved_tasks.initial(Base())
     for block in scan(run_dir / STREAM_NAME).blocks():
-        state = saves.apply_block(state, block)
+        state = unsaved_tasks.apply_block(state, block)
     return state
 
 

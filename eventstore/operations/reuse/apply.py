@@ -15,25 +15,25 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from eventstore.errors import CompassError, DamagedError, MalformedLineError, RefusedError
+from eventstore.format.codec import dump_compact, dump_pretty, parse_object
+from eventstore.format.events import Json, ReuseLoaded, ReuseLoadedPayload
+from eventstore.redaction.redactor import redact, redact_keys, redact_text
+from eventstore.results import artifacts
+from eventstore.results.checkpoint_store import materialise_checkpoint, read_checkpoint, save_scheduler
+from eventstore.results.fingerprints import ArtifactLimits
+from eventstore.results.result import adapt_older
+from eventstore.results.schema import RenderedResult, render_members
+from eventstore.results.store import TaskStore
+from eventstore.results.task_dirs import AttemptDir, TaskDir, find_task
+from eventstore.run.directory import RUN_INFO_NAME, read_json_file
+from eventstore.run.json_files import read_raw_members
+from eventstore.run.names import ARTIFACTS_NAME, CHECKPOINT_FILE, OLDER_TASK_SCHEMA, RESULT_FILE
+from eventstore.run.request_record import section
+from eventstore.stream.atomic_file import replace_file
 from projections.reuse import TaskDecision
 
-from . import artifacts
-from .attempt_results import RenderedResult, render_members
-from .checkpoints import materialise_checkpoint, read_checkpoint, save_scheduler
-from .codec import dump_compact, dump_pretty, parse_object
-from .details import AttemptDir, TaskDir, find_task
-from .errors import CompassError, DamagedError, MalformedLineError, RefusedError
-from .events import Json, ReuseLoaded, ReuseLoadedPayload
-from .fingerprints import ArtifactLimits
-from .json_files import read_raw_members
-from .publishing import TaskStore
-from .redact import redact, redact_keys, redact_text
-from .results import adapt_older
-from .reuse import ReusePlan, plan_of
-from .rundir import RUN_INFO_NAME, read_json_file
-from .snapshots import replace_file
-from .stored_request import section
-from .task_names import ARTIFACTS_NAME, CHECKPOINT_FILE, OLDER_TASK_SCHEMA, RESULT_FILE
+from .plan import ReusePlan, plan_of
 
 SavePlans = Callable[[Json], Any]
 

@@ -10,12 +10,12 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from .checkpoints import read_checkpoint
-from .details import AttemptDir, TaskDir, find_task, task_dirs
-from .errors import UsageError
-from .rundir import RUN_INFO_NAME, find_runs, is_run_dir, open_run, read_json_file
-from .stored_request import section
-from .task_names import CHECKPOINT_FILE
+from eventstore.errors import UsageError
+from eventstore.results.checkpoint_store import read_checkpoint
+from eventstore.results.task_dirs import AttemptDir, TaskDir, find_task, task_dirs
+from eventstore.run.directory import RUN_INFO_NAME, find_runs, is_run_dir, open_run, read_json_file
+from eventstore.run.names import CHECKPOINT_FILE
+from eventstore.run.request_record import section
 
 MAX_GENERATIONS = 100
 

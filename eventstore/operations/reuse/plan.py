@@ -16,6 +16,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from eventstore.errors import CompassError, InputError
+from eventstore.format.events import Json
+from eventstore.results import artifacts
+from eventstore.results.checkpoint_store import Checkpoint, Evaluation, read_checkpoint, validate_checkpoint
+from eventstore.results.fingerprints import ArtifactLimits
+from eventstore.results.result import Issue, Result, parse_issues, shape_faults
+from eventstore.results.task_dirs import AttemptDir, TaskDir, find_task, task_dirs
+from eventstore.run.directory import RUN_INFO_NAME, find_runs, open_run
+from eventstore.run.names import CHECKPOINT_FILE, RESULT_FILE
+from eventstore.run.request_record import StoredRequest, read_request, section
 from projections.reuse import (
     AttemptFacts,
     CheckpointFacts,
@@ -31,17 +41,6 @@ from projections.reuse import (
     rescore_refusal,
     severity_counts,
 )
-
-from . import artifacts
-from .checkpoints import Checkpoint, Evaluation, read_checkpoint, validate_checkpoint
-from .details import AttemptDir, TaskDir, find_task, task_dirs
-from .errors import CompassError, InputError
-from .events import Json
-from .fingerprints import ArtifactLimits
-from .results import Issue, Result, parse_issues, shape_faults
-from .rundir import RUN_INFO_NAME, find_runs, open_run
-from .stored_request import StoredRequest, read_request, section
-from .task_names import CHECKPOINT_FILE, RESULT_FILE
 
 
 class ReusePlan(Struct, frozen=True, kw_only=True):

@@ -8,14 +8,15 @@ A runner that has its recorder open calls `reuse_apply.apply_reuse` with `append
 
 from pathlib import Path
 
-from .errors import RefusedError
-from .events import Json, TasksLoaded, TasksLoadedPayload
-from .recorder import RunRecorder
-from .request import Request
-from .reuse import ReusePlan
-from .reuse_apply import Applied, apply_reuse
-from .rundir import PROGRESS_NAME, is_run_dir, read_json_file
-from .stored_request import read_request, section
+from eventstore.errors import RefusedError
+from eventstore.format.events import Json, TasksLoaded, TasksLoadedPayload
+from eventstore.recording.recorder import RunRecorder
+from eventstore.recording.request import Request
+from eventstore.run.directory import PROGRESS_NAME, is_run_dir, read_json_file
+from eventstore.run.request_record import read_request, section
+
+from .apply import Applied, apply_reuse
+from .plan import ReusePlan
 
 
 def reuse_into(

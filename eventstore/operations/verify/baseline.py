@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from .errors import InputError
-from .records import Finding
-from .snapshots import replace_file
+from eventstore.errors import InputError
+from eventstore.format.records import Finding
+from eventstore.stream.atomic_file import replace_file
 
 
 def fingerprint(finding: Finding, run_path: str) -> str:

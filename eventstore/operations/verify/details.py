@@ -11,18 +11,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from projections.noting import Notes
-from projections.verify_checkpoints import CheckpointFacts, check_answer, check_checkpoint, check_manifest
-from projections.verify_details import AttemptFacts, RetryFacts, TaskFacts
-from projections.verify_plans import TaskPlans, parse_plan
-
-from .artifacts import validate_manifest
-from .checkpoints import Evaluation, read_checkpoint
-from .details import AttemptDir, TaskDir, task_dirs
-from .errors import DamagedError, InputError, RefusedError, UsageError
-from .events import Json
-from .fingerprints import ArtifactLimits
-from .task_names import ARTIFACTS_NAME, CHECKPOINT_FILE, RESULT_FILE
+from eventstore.errors import DamagedError, InputError, RefusedError, UsageError
+from eventstore.format.events import Json
+from eventstore.results.artifacts import validate_manifest
+from eventstore.results.checkpoint_store import Evaluation, read_checkpoint
+from eventstore.results.fingerprints import ArtifactLimits
+from eventstore.results.task_dirs import AttemptDir, TaskDir, task_dirs
+from eventstore.run.names import ARTIFACTS_NAME, CHECKPOINT_FILE, RESULT_FILE
+from projections.verify.checkpoints import CheckpointFacts, check_answer, check_checkpoint, check_manifest
+from projections.verify.details import AttemptFacts, RetryFacts, TaskFacts
+from projections.verify.findings import Notes
+from projections.verify.plans import TaskPlans, parse_plan
 
 _SNAPSHOTS = ("run_result", "prepared_task")
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from projections.noting import Notes
-from projections.verify_texts import LOG_NAME, LogLines, note_secrets
-
-from . import codec
-from .errors import InputError
-from .events import Json
-from .reading import LineReader, open_regular
-from .scan import STREAM_NAME
+from eventstore.errors import InputError
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.stream.line_reader import LineReader, open_regular
+from eventstore.stream.scan import STREAM_NAME
+from projections.verify.findings import Notes
+from projections.verify.texts import LOG_NAME, LogLines, note_secrets
 
 SecretsIn: TypeAlias = Literal["none", "records", "all"]
 """Where to look for credentials: nowhere, in the run records (quick), or in every file of the directory."""

@@ -18,25 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from projections import lifecycle, progress, snapshots
-from projections.duplicates import DuplicateKeys
-from projections.endings import Endings
-from projections.fold import Base
-from projections.noting import MAX_FINDINGS_PER_CODE, Notes
-from projections.rules import RULES
-from projections.verify import Document, Facts, check_files
-from projections.verify_details import check_details
-from projections.verify_plans import TaskPlans
-from projections.verify_texts import LOG_NAME, StreamSecrets
-
-from . import codec
-from .errors import InputError
-from .events import Json
-from .json_files import read_bytes
-from .life import life_of
-from .processes import map_in_order
-from .records import Finding
-from .rundir import (
+from eventstore.errors import InputError
+from eventstore.format import codec
+from eventstore.format.events import Json
+from eventstore.format.records import Finding
+from eventstore.operations.pool import map_in_order
+from eventstore.run.directory import (
     PARAMS_NAME,
     PROGRESS_NAME,
     RUN_INFO_NAME,
@@ -45,15 +32,29 @@ from .rundir import (
     find_runs,
     read_json_file,
 )
-from .scan import STREAM_NAME, Scan, scan
-from .stored_request import section
-from .task_names import DETAILS_NAME, is_leftover
-from .verifying_details import DetailsReader
-from .verifying_files import PLANS_MEMBER, read_run_info
-from .verifying_texts import RECORD_FILES, SecretsIn, check_everything, check_log, check_members
+from eventstore.run.json_files import read_bytes
+from eventstore.run.liveness import life_of
+from eventstore.run.names import DETAILS_NAME, is_leftover
+from eventstore.run.request_record import section
+from eventstore.run.verifying_files import PLANS_MEMBER, read_run_info
+from eventstore.stream.scan import STREAM_NAME, Scan, scan
+from projections.fold import Base
+from projections.snapshots import progress, replay
+from projections.verify import lifecycle
+from projections.verify.details import check_details
+from projections.verify.endings import Endings
+from projections.verify.files import Document, Facts, check_files
+from projections.verify.findings import MAX_FINDINGS_PER_CODE, Notes
+from projections.verify.payloads import DuplicateKeys
+from projections.verify.plans import TaskPlans
+from projections.verify.rules import RULES
+from projections.verify.texts import LOG_NAME, StreamSecrets
+
+from .details import DetailsReader
+from .texts import RECORD_FILES, SecretsIn, check_everything, check_log, check_members
 
 if TYPE_CHECKING:
-    from .history.known import Prefix
+    from eventstore.history.catalog.seen_prefixes import Prefix
 
 METRICS_NAME = "metrics.json"
 SMALL_FILES = (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME, METRICS_NAME)
@@ -130,7 +131,7 @@ def verify_runs(runs: list[RunDir], options: Options, *, processes: int = 1) -> 
     work = partial(_verify_one, options=options)
     known: Mapping[Path, Prefix] = {}
     if options.wants("prefix_changed"):
-        from .history.known import known_prefixes
+        from eventstore.history.catalog.seen_prefixes import known_prefixes
 
         known = known_prefixes(run.path for run in runs)
     yield from map_in_order(work, [(run, known.get(run.path)) for run in runs], processes)
@@ -179,7 +180,7 @@ class _Checked:
         self.stored = {name: self._read(name) for name in SMALL_FILES}
         base = Base(progress=self._members(PROGRESS_NAME), run_info=self._members(RUN_INFO_NAME))
         self.base = base
-        self.replayed = snapshots.initial(base)
+        self.replayed = replay.initial(base)
         self.watched = lifecycle.initial(base, notes)
 
     def _read(self, name: str) -> Document:
@@ -278,7 +279,7 @@ class _Checked:
         secrets = StreamSecrets(self.notes) if self.secrets != "none" else None
         for block in stream.blocks():
             lifecycle.apply_block(self.watched, block)
-            snapshots.apply_block(self.replayed, block)
+            replay.apply_block(self.replayed, block)
             empty = endings.apply_block(block)
             filled = [index for index, nothing in enumerate(empty) if not nothing]
             if not stream.sealed:  # a sealed line proves that it is as it was written
@@ -336,7 +337,7 @@ class _Checked:
         best: tuple[int, Json] | None = None
         for end in ends[-_CANDIDATES:]:
             folded = self._fold_until(end)
-            if best is None or snapshots.same_progress(stored, folded):
+            if best is None or replay.same_progress(stored, folded):
                 best = (end, folded)
         return best
 

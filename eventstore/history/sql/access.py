@@ -14,14 +14,16 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import CompassError, InputError, OutputError
-from ..life import life_of, paths_held_open
-from ..rundir import RunDir, find_runs, is_run_dir
-from . import guard, ingest
-from .catalog import Catalog, Progress, Refreshed, check_place, default_file
+from eventstore.errors import CompassError, InputError, OutputError
+from eventstore.history.catalog import ingest
+from eventstore.history.catalog.catalog import Catalog, Progress, Refreshed, check_place, default_file
+from eventstore.history.catalog.spool import create_tables
+from eventstore.history.rows.values import key_text
+from eventstore.run.directory import RunDir, find_runs, is_run_dir
+from eventstore.run.liveness import life_of, paths_held_open
+
+from . import guard
 from .limits import LimitError
-from .spool import create_tables
-from .values import key_text
 
 T = TypeVar("T")
 Report = Callable[[str, str], None]

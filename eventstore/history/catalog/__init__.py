@@ -1,0 +1,1 @@
+"""Rows kept and refreshed in a DuckDB file."""

@@ -1,0 +1,1 @@
+"""Questions asked and guarded, canned questions, and export."""

@@ -1,0 +1,1 @@
+"""Reuse of the results of an earlier run: the plan, the act, the lineage."""

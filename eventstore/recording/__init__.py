@@ -1,0 +1,1 @@
+"""A run being recorded: session, live snapshots, run.log, the AgentCompass reporter."""

@@ -1,0 +1,1 @@
+"""Secrets out of values and texts. No disk, no clock."""

@@ -1,0 +1,1 @@
+"""The folder `details/`: task results, checkpoints and artifacts, read and published."""

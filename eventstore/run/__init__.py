@@ -1,0 +1,1 @@
+"""One run directory: its small files, its names, and whether its writer lives."""

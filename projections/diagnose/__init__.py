@@ -1,0 +1,1 @@
+"""Causes of failure, judged from facts."""

@@ -1,0 +1,1 @@
+"""The rules of `verify`, and the folds that find what breaks them."""
