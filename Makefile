@@ -68,7 +68,7 @@ FUZZ_SECONDS ?= 60
 
 fuzz: $(VENV)/.installed-dev ## coverage-guided fuzzing of reading, FUZZ_SECONDS (60) long; installs atheris
 	$(BIN)/python -m pip install --quiet atheris || { echo "atheris has no wheel for this Python: try 3.11 or 3.12" >&2; exit 1; }
-	$(BIN)/python -m fuzz.fuzz_stream --seconds $(FUZZ_SECONDS)
+	$(BIN)/python -m tests.fuzz.fuzz_stream --seconds $(FUZZ_SECONDS)
 
 clean: ## remove the environment, caches and generated data
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/data benchmarks/results

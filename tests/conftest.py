@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from commands import Command
-from recorded import BIG, ROOT, Oracle, key_of, unpack_big
+
+from tests.tools.commands import Command
+from tests.tools.recorded import BIG, ROOT, Oracle, key_of, unpack_big
 
 
 def _state(root: Path) -> dict[Path, tuple[int, int]]:

@@ -11,8 +11,9 @@ DOCUMENT = TESTS.parent / "docs" / "faults.md"
 
 @cache
 def names_in(module: str) -> frozenset[str]:
-    """Names of the tests in a file of this folder."""
-    tree = ast.parse((TESTS / f"{module}.py").read_text("utf-8"))
+    """Return the names of the tests in a file at or below this folder."""
+    [path] = TESTS.rglob(f"{module}.py")
+    tree = ast.parse(path.read_text("utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return frozenset(node.name for node in tree.body if isinstance(node, kinds) and node.name.startswith("test"))
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-import breaking
 import pytest
-from mutating import mutated
-from recording import record_run
 
 from eventstore.operations.verify.verify import NOT_TO_THE_END, Options, verify_run
 from eventstore.run.directory import RunDir
+from tests.tools import breaking
+from tests.tools.mutating import mutated
+from tests.tools.recording import record_run
 
 COUNT = int(os.environ.get("COMPASS_ES_MUTATIONS", "400"))
 SEED = int(os.environ.get("COMPASS_ES_MUTATION_SEED", "20260729"))

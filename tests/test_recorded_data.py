@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from recorded import BIG, BIG_KEY, RUNS, key_of
+
+from tests.tools.recorded import BIG, BIG_KEY, RUNS, key_of
 
 LINES = {
     "k3/20261129_143950": 80,

@@ -1,7 +1,7 @@
 """Folding a long stream on two processes: the second half is folded beside the first, then joined to it.
 
 The answer is exactly that of one process: the second half is taken only as far as every line of it is sound and its
-events don't depend on what came before; the rest is folded after the join (tests/test_parallel.py).
+events don't depend on what came before; the rest is folded after the join (tests/operations/test_parallel.py).
 """
 
 import os

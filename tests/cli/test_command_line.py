@@ -9,15 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import Command
-from recorded import RUNS
-from streams import plain_line
 
 from cli.main import COMMANDS
 from cli.output import clean, duration, plain
 from eventstore import errors
+from tests.tools.commands import Command
+from tests.tools.recorded import RUNS
+from tests.tools.streams import plain_line
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CODE = "import sys; from cli.main import main; main(sys.argv[1:])"
 
 def run(*arguments: object, **options: object) -> "subprocess.CompletedProcess[str]":

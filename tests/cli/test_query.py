@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import ROOT, RUNS
 
 from eventstore.history.sql import questions
 from eventstore.history.sql.access import CatalogChoice, describe_views, open_history
+from tests.tools.recorded import ROOT, RUNS
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -325,7 +325,7 @@ GIVEN = {
     "new-issue-codes": {"since": "2026-11-29 14:31:40"},
     "near-timeouts": {"share": "0.5"},
 }
-ANSWERS = json.loads((Path(__file__).parent / "data" / "questions.json").read_text())
+ANSWERS = json.loads((Path(__file__).parents[1] / "data" / "questions.json").read_text())
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import Command
-from recorded import BIG, RUNS
-from streams import plain_line, sealed_stream
 
 from eventstore.operations import status
 from eventstore.operations.status import run_page
 from eventstore.run import liveness
 from eventstore.stream.lock import RunLock
 from eventstore.stream.lock_file import render_writer
+from tests.tools.commands import Command
+from tests.tools.recorded import BIG, RUNS
+from tests.tools.streams import plain_line, sealed_stream
 
 RunCopy = Callable[[str], Path]
 
@@ -62,7 +62,7 @@ except KeyboardInterrupt:
 def test_ctrl_c_is_answered_once_and_by_no_other_process() -> None:
     """A terminal sends it to all of them; only the first says a word."""
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED], cwd=Path(__file__).parent.parent, start_new_session=True, text=True,
+        [sys.executable, "-c", INTERRUPTED], cwd=Path(__file__).parents[2], start_new_session=True, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     time.sleep(2)

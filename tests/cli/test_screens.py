@@ -1,6 +1,6 @@
 """Screens for people, as they look: golden text at several widths, and what a real terminal gets.
 
-A wanted change of a screen: run `python tests/test_screens.py` and look at the difference.
+A wanted change of a screen: run `python tests/cli/test_screens.py` and look at the difference.
 """
 
 import os
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command
-from failures import Copy, events_of, write_events
-from recorded import ROOT as RUNS_ROOT
 from rich.console import Console
 
 from cli import output
+from tests.tools.commands import Command
+from tests.tools.failures import Copy, events_of, write_events
+from tests.tools.recorded import ROOT as RUNS_ROOT
 
-SCREENS = Path(__file__).parent / "data/screens"
+SCREENS = Path(__file__).parents[1] / "data/screens"
 TOY = "toy-7b_toy_arith_openai_chat"
 CALLS = {
     "diagnose-429": ["diagnose", "planted/p_429"],
@@ -60,7 +60,7 @@ def in_terminal(arguments: list[str], width: int, **environment: str) -> bytes:
     env.pop("FORCE_COLOR", None)
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
-        stdout=side, stderr=side, stdin=side, env=env, cwd=Path(__file__).parent.parent,
+        stdout=side, stderr=side, stdin=side, env=env, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     os.close(side)
     parts = []
@@ -132,7 +132,7 @@ def test_output_without_a_terminal_knows_no_pager(run_dir: Copy) -> None:
     """Piped, it is as it ever was."""
     program = [sys.executable, "-c", "from cli.main import main; main()", "show", str(run_dir("r_kill_mid"))]
     env = os.environ | {"PAGER": PAGER, "LINES": "5"}
-    done = subprocess.run(program, capture_output=True, text=True, env=env, cwd=Path(__file__).parent.parent)
+    done = subprocess.run(program, capture_output=True, text=True, env=env, cwd=Path(__file__).parents[2])
     assert done.returncode == 0 and done.stdout.startswith("r_kill_mid") and "\n|" not in done.stdout
 
 
@@ -141,7 +141,7 @@ def test_a_reader_that_goes_away_is_no_error(run_dir: Copy) -> None:
     for arguments in (["tail", str(run_dir("r_retry2"))], ["diagnose", str(run_dir("p_429"))]):
         process = subprocess.Popen(
             [sys.executable, "-c", "from cli.main import main; main()", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parent.parent,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2],
         )  # fmt: skip
         assert process.stdout is not None
         process.stdout.close()

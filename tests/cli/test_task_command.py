@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from commands import Command
-from failures import Copy, drop
-from recorded import RUNS
 
 from eventstore.errors import InputError, UsageError
 from eventstore.operations.moment import match_task, open_moment
 from eventstore.operations.task import task_page
+from tests.tools.commands import Command
+from tests.tools.failures import Copy, drop
+from tests.tools.recorded import RUNS
 
 
 def test_a_retried_task_is_told_over_its_attempts(run_dir: Copy, command: Command) -> None:

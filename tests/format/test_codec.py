@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import RUNS
 
 from eventstore.errors import MalformedLineError
 from eventstore.format import codec
@@ -23,6 +22,7 @@ from eventstore.format.events import (
     UnknownEvent,
     event_name,
 )
+from tests.tools.recorded import RUNS
 
 
 def line_of(**changes: Any) -> bytes:

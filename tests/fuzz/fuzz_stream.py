@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of reading: any bytes are a stream that is scanned, typed, written again, and laid out.
 
     make fuzz                                       # a minute
-    python -m fuzz.fuzz_stream --seconds 3600       # longer; needs atheris
+    python -m tests.fuzz.fuzz_stream --seconds 3600       # longer; needs atheris
 
 What breaks is left by atheris as `crash-<digest>`; each becomes a test under its own name.
 """
@@ -69,7 +69,7 @@ def check_layout(found: Scan, salvaged: list[tuple[int, int]], content: bytes) -
 
 def seeds() -> list[bytes]:
     """Streams to begin with: sealed and not, damaged and sound, and values that JSON writers in the wild produce."""
-    from tests.crash.corruption import at_random, every_splice, plain_stream, sealed_stream
+    from tests.tools.crash.corruption import at_random, every_splice, plain_stream, sealed_stream
 
     rng = random.Random(1)
     sealed = sealed_stream(rng, 3, sessions=2)

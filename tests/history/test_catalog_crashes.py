@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import duckdb
 import pytest
-from recorded import ROOT, RUNS
 
 from cli import query
 from eventstore.errors import OutputError
@@ -23,17 +22,18 @@ from eventstore.history.catalog.catalog import Catalog
 from eventstore.history.sql import access, guard
 from eventstore.history.sql.access import CatalogChoice
 from eventstore.stream.filesystem import FileSystem
-from tests.commands import Command
-from tests.crash import catalog_judge, catalogs
-from tests.crash.calls import duckdb_library, led
-from tests.crash.catalogs import FILE_NAME, answers, refresh, truth
-from tests.crash.disk import Point, RecordingFileSystem, names_after, points
-from tests.crash.explorer import Exploration
-from tests.crash.judge import Wrong, lay_down
-from tests.crash.states import at_random, state_of
+from tests.tools.commands import Command
+from tests.tools.crash import catalog_judge, catalogs
+from tests.tools.crash.calls import duckdb_library, led
+from tests.tools.crash.catalogs import FILE_NAME, answers, refresh, truth
+from tests.tools.crash.disk import Point, RecordingFileSystem, names_after, points
+from tests.tools.crash.explorer import Exploration
+from tests.tools.crash.judge import Wrong, lay_down
+from tests.tools.crash.states import at_random, state_of
+from tests.tools.recorded import ROOT, RUNS
 
 SEEDS, SHARE = range(40, 43), 14
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 STREAM = (ROOT / RUNS["r_retry2"] / "progress.jsonl").read_bytes()
 
 watched = pytest.mark.skipif(not catalogs.is_possible(), reason="DuckDB's calls can be watched on 64-bit Linux only")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
-from recorded import ROOT, RUNS
 
 from eventstore.errors import InputError
 from eventstore.format.codec import envelope_members
@@ -24,6 +23,7 @@ from eventstore.stream.scan import scan
 from projections import fold
 from projections.snapshots.counts import COUNTERS
 from projections.timeline import timeline
+from tests.tools.recorded import ROOT, RUNS
 
 MEMORY = CatalogChoice(off=True)
 

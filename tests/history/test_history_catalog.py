@@ -12,12 +12,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from recorded import ROOT, RUNS
 
 from eventstore.errors import CompassError, OutputError, UsageError
 from eventstore.history.catalog.catalog import default_file
 from eventstore.history.sql import access
 from eventstore.history.sql.access import CatalogChoice, open_history
+from tests.tools.recorded import ROOT, RUNS
 
 MEMORY = CatalogChoice(off=True)
 VIEWS = (
@@ -212,7 +212,7 @@ def test_a_refresh_while_somebody_reads_neither_waits_nor_disturbs(tmp_path: Pat
     before = reader.execute("SELECT count(*) FROM events").fetchall()
     done = subprocess.run(
         [sys.executable, "-c", f"from eventstore.history import session; session.index({str(tmp_path)!r})"],
-        cwd=Path(__file__).parent.parent, timeout=60, check=True,
+        cwd=Path(__file__).parents[2], timeout=60, check=True,
     )  # fmt: skip
     assert done.returncode == 0
     append(path, STREAM[5000:])
@@ -274,7 +274,7 @@ def test_kill_during_index_never_leaves_a_wrong_answer(tmp_path: Path) -> None:
         for path in random.sample(paths, 6):
             append(path, STREAM[:7000])
         process = subprocess.Popen(
-            [sys.executable, "-c", INDEX, str(tmp_path)], cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", INDEX, str(tmp_path)], cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL
         )
         time.sleep(random.uniform(0.08, 0.5))
         process.send_signal(signal.SIGKILL)
@@ -297,7 +297,7 @@ def test_ctrl_c_during_index_is_a_word_and_leaves_nothing(tmp_path: Path, own_ca
     codes = []
     for number in range(12):
         process = subprocess.Popen(
-            command, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         time.sleep(0.25 + number * 0.03)
         process.send_signal(signal.SIGINT)
@@ -336,7 +336,7 @@ def test_two_processes_that_index_at_once_both_succeed(tmp_path: Path) -> None:
     for number in range(5):
         write_run(tmp_path, f"run{number}", STREAM)
     command = [sys.executable, "-c", INDEX, str(tmp_path)]
-    both = [subprocess.Popen(command, cwd=Path(__file__).parent.parent) for _ in range(2)]
+    both = [subprocess.Popen(command, cwd=Path(__file__).parents[2]) for _ in range(2)]
     assert [process.wait(60) for process in both] == [0, 0]
     assert_current(tmp_path)
 
@@ -387,7 +387,7 @@ def test_a_script_without_a_main_guard_builds_with_workers(tmp_path: Path) -> No
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert (done.stdout.split()[0], done.stdout.count("built"), done.stderr, done.returncode) == ("built", 1, "", 0)
 
@@ -487,7 +487,7 @@ def test_spool_files_of_killed_processes_are_removed_and_those_of_living_ones_st
     from eventstore.history.catalog import spool
 
     code = "import os, signal; from eventstore.history import spool; print(spool.make_folder(), flush=True); "
-    here = Path(__file__).parent.parent
+    here = Path(__file__).parents[2]
     dead = subprocess.run(
         [sys.executable, "-c", code + "os.kill(os.getpid(), signal.SIGKILL)"], cwd=here, capture_output=True, text=True
     ).stdout.strip()

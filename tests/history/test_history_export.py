@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import ROOT, RUNS
 
 from eventstore.errors import OutputError
 from eventstore.history.sql.access import CatalogChoice, describe_views, open_history
 from eventstore.history.sql.export import export_parquet
+from tests.tools.recorded import ROOT, RUNS
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command
-from failures import Copy
 
-DOCUMENT = Path(__file__).parent.parent / "docs/questions.md"
+from tests.tools.commands import Command
+from tests.tools.failures import Copy
+
+DOCUMENT = Path(__file__).parents[2] / "docs/questions.md"
 
 
 def rows() -> list[tuple[str, str, str]]:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import Command
 
 from eventstore.errors import DamagedError, LockedError, RefusedError, UsageError
 from eventstore.format import codec
@@ -19,6 +18,7 @@ from eventstore.run.liveness import boot_id
 from eventstore.stream.lock_file import render_writer
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import scan
+from tests.tools.commands import Command
 
 
 def last_event(run: Path) -> tuple[str, str | None, dict[str, object]]:

@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import Command
-from failures import PLANTED, Copy, events_of, finish, log, plant, write_events
-from recorded import DATA, RUNS
-from streams import plain_line
 
 from eventstore.operations.diagnose.diagnose import diagnose_run
 from projections.diagnose.causes import BLAMES, CAUSES
+from tests.tools.commands import Command
+from tests.tools.failures import PLANTED, Copy, events_of, finish, log, plant, write_events
+from tests.tools.recorded import DATA, RUNS
+from tests.tools.streams import plain_line
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FINE = [name for name in RUNS if name not in PLANTED]
 
 

@@ -4,12 +4,12 @@ import json
 from math import comb
 
 import pytest
-from commands import Command
-from failures import Copy, edit_info, events_of, write_events
-from recorded import RUNS
 
 from eventstore.operations.diff import diff_runs
 from projections.diff import sign_test
+from tests.tools.commands import Command
+from tests.tools.failures import Copy, edit_info, events_of, write_events
+from tests.tools.recorded import RUNS
 
 
 @pytest.mark.parametrize("name", RUNS)

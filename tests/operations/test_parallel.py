@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import BIG, RUNS
-from streams import plain_line, sealed_lines
-from test_progress_model import EVENTS
 
 from eventstore.format import codec
 from eventstore.operations import parallel_replay
 from eventstore.stream.scan import Scan, scan
 from projections import Base, replay
+from tests.projections.test_progress_model import EVENTS
+from tests.tools.recorded import BIG, RUNS
+from tests.tools.streams import plain_line, sealed_lines
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command
-from streams import plain_line, sealed_lines, sealed_stream
 
 from eventstore.errors import LockedError, OutputError, RefusedError
 from eventstore.format.events import PhaseChanged
@@ -23,6 +21,8 @@ from eventstore.stream.lock_file import LOCK_NAME, Mark, read_witness, render_sl
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import Scan, scan
 from projections.repair_plan import ACTIONS, Piece, Row, in_order, lay_out
+from tests.tools.commands import Command
+from tests.tools.streams import plain_line, sealed_lines, sealed_stream
 
 RUN = "20260301_120000"
 
@@ -436,7 +436,7 @@ def test_a_record_that_claims_too_much_is_not_believed(tmp_path: Path) -> None:
 
 def test_every_corruption_is_repaired(tmp_path: Path) -> None:
     """A seeded sample of the corruption campaign: after --apply no error, and every whole line still read."""
-    from tests.crash.corruption import at_random, every_line, every_splice, sealed_stream, two_writers
+    from tests.tools.crash.corruption import at_random, every_line, every_splice, sealed_stream, two_writers
 
     rng = random.Random(11)
     lines = sealed_stream(rng, 5, sessions=2)

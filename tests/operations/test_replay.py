@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command
-from recorded import BIG, RUNS
-from streams import plain_line
 
 from eventstore.operations import replay
 from eventstore.operations.replay import Moment, replay_run
 from eventstore.stream.lock import RunLock
+from tests.tools.commands import Command
+from tests.tools.recorded import BIG, RUNS
+from tests.tools.streams import plain_line
 
 RunCopy = Callable[[str], Path]
 KILLED = ["r_kill_early", "r_kill_mid", "r_sigterm"]

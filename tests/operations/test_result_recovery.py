@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import Command
-from dying import deaths
 
 from eventstore.format.events import TasksLoaded, TasksLoadedPayload, TaskStarted
 from eventstore.operations.repair.results import pending_results, recover_results
@@ -17,6 +15,8 @@ from eventstore.results.schema import AttemptResult
 from eventstore.results.store import TaskStore
 from eventstore.results.task_dirs import find_task, task_dirs
 from eventstore.stream.filesystem import REAL
+from tests.tools.commands import Command
+from tests.tools.dying import deaths
 
 REQUEST = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
 

@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcompass_side import agentcompass, needs_agentcompass
-from commands import Command
-from dying import deaths
-from recorded import RUNS
 
 from eventstore.errors import InputError, RefusedError, UsageError
 from eventstore.format.events import (
@@ -42,6 +38,10 @@ from eventstore.results.store import TaskStore
 from eventstore.results.task_dirs import Issue, find_task, task_directory_name, task_dirs
 from eventstore.run.request_record import read_request
 from projections.reuse import Wanted, check_wanted, same_policy
+from tests.tools.agentcompass_side import agentcompass, needs_agentcompass
+from tests.tools.commands import Command
+from tests.tools.dying import deaths
+from tests.tools.recorded import RUNS
 
 TOY = Wanted(benchmark_id="toy", k=2, strategy="avg")
 REQUEST = {
@@ -734,12 +734,11 @@ def _check_agreement(plan: ReusePlan, run: Path, done: dict[str, Any]) -> None:
 @needs_agentcompass
 def test_the_fingerprints_that_tests_compare_with_are_agentcompass_own(tmp_path: Path) -> None:
     """tests/data/artifacts/fingerprints.json is what its function says today."""
-    from trees import COUNT, make_tree
-
     from eventstore.results.tree_copy import remove_tree
+    from tests.tools.trees import COUNT, make_tree
 
     golden: Callable[[int], dict[str, Any]] = json.loads(
-        (Path(__file__).parent / "data" / "artifacts" / "fingerprints.json").read_text()
+        (Path(__file__).parents[1] / "data" / "artifacts" / "fingerprints.json").read_text()
     ).__getitem__
     for number in range(0, COUNT, 8):
         path = make_tree(tmp_path, number)

@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import breaking
 import pytest
-from commands import Command
-from recorded import RUNS
-from recording import record_run
-from streams import sealed_stream
 
 from eventstore.errors import InputError
 from eventstore.operations.verify.verify import NOT_TO_THE_END, Options, verify_paths, verify_run
 from eventstore.run.directory import RunDir
 from eventstore.stream.scan import scan
+from tests.tools import breaking
+from tests.tools.commands import Command
+from tests.tools.recorded import RUNS
+from tests.tools.recording import record_run
+from tests.tools.streams import sealed_stream
 
 KILLED = {"r_kill_early", "r_kill_mid", "r_sigterm"}
 SAID_OF = {

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import breaking
 import pytest
-from commands import Command
 
 from eventstore.history.catalog import seen_prefixes
 from eventstore.history.catalog.seen_prefixes import known_prefixes
@@ -18,6 +16,8 @@ from eventstore.operations.close import close_run
 from eventstore.operations.repair.repair import repair_run
 from eventstore.operations.verify.verify import Options, verify_run, verify_runs
 from eventstore.run.directory import RunDir
+from tests.tools import breaking
+from tests.tools.commands import Command
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breaking import events_of, where, write_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import RUNS
-from streams import plain_line
 
 from eventstore.format import codec
 from eventstore.format.events import SPECIFIED_EVENTS
@@ -20,6 +17,9 @@ from eventstore.stream.scan import scan
 from projections.fold import Base, fold
 from projections.verify import lifecycle
 from projections.verify.lifecycle import _RULES
+from tests.tools.breaking import events_of, where, write_events
+from tests.tools.recorded import RUNS
+from tests.tools.streams import plain_line
 
 Json = dict[str, Any]
 

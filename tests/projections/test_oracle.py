@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import xxhash
-from recorded import BIG, RUNS, Oracle
 
 from eventstore.stream.scan import scan
 from projections import Base, replay
 from projections.snapshots import progress
+from tests.tools.recorded import BIG, RUNS, Oracle
 
 ALL_RUNS = [*RUNS, BIG]
 

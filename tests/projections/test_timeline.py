@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
-from recorded import ROOT, RUNS
 
 from eventstore.format import codec
 from eventstore.format.records import Recorded
 from eventstore.stream.scan import scan
 from projections import fold
 from projections.timeline import timeline
+from tests.tools.recorded import ROOT, RUNS
 
 Event = dict[str, Any]
 

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import breaking
 import pytest
-from breaks import BREAKS
 
 from eventstore.format.records import VERDICTS
 from eventstore.operations.verify.verify import Options, Report, verify_runs
 from eventstore.run.directory import RunDir
 from projections.verify.rules import RULES
+from tests.tools import breaking
+from tests.tools.breaks import BREAKS
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "rules.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 SAYS_IT_ALREADY = {"analysis_stream", "task_left_running"}
 """Rules that a recorded run breaks as it is."""
 

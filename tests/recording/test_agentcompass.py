@@ -22,7 +22,7 @@ from eventstore.stream.lock import is_locked
 from eventstore.stream.scan import scan
 from projections.snapshots import counts
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("COMPASS_ES_AGENTCOMPASS_PYTHON", "")
 needs_agentcompass = pytest.mark.skipif(
     not PYTHON, reason="COMPASS_ES_AGENTCOMPASS_PYTHON names no interpreter with agentcompass==1.0.1"

@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from faults import FaultyFiles
-from recorded import ROOT, RUNS
 
 from eventstore.errors import InputError, LockedError, LogPoisonedError, OutputError, RefusedError, UsageError
 from eventstore.format import codec
@@ -43,6 +41,8 @@ from eventstore.stream.lock import is_locked
 from eventstore.stream.lock_file import read_witness
 from eventstore.stream.scan import scan
 from projections.snapshots.pieces import pretty_pieces
+from tests.tools.faults import FaultyFiles
+from tests.tools.recorded import ROOT, RUNS
 
 REQUEST = {
     "model": {"id": "m", "api_key": "sk-0123456789abcdef0123"},

@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
-from crash_writer import REQUEST, filler
 
 from eventstore.operations.replay import replay_run
 from eventstore.recording.recorder import RunRecorder
 from eventstore.stream.scan import scan
+from tests.tools.crash_writer import REQUEST, filler
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TRIALS = int(os.environ.get("COMPASS_ES_CRASH_TRIALS", "24"))
 SEED = int(os.environ.get("COMPASS_ES_CRASH_SEED", "20261129"))
 SESSIONS = 4
@@ -28,7 +28,7 @@ SESSIONS = 4
 
 def run_until_killed(run_dir: Path, seed: int, durability: str, seconds: float) -> list[int]:
     """Start the writer, kill it `seconds` after its first acknowledgement, and give back what it acknowledged."""
-    argv = [sys.executable, str(ROOT / "tests" / "crash_writer.py"), str(run_dir), str(seed), durability]
+    argv = [sys.executable, str(ROOT / "tests" / "tools" / "crash_writer.py"), str(run_dir), str(seed), durability]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None

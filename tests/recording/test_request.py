@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from recorded import ROOT, RUNS
 
 from eventstore.errors import UsageError
 from eventstore.recording.request import (
@@ -20,6 +19,7 @@ from eventstore.recording.request import (
     Request,
     Runtime,
 )
+from tests.tools.recorded import ROOT, RUNS
 
 MINIMAL = {"model": {"id": "m"}, "benchmark": {"id": "b"}, "harness": {"id": "h"}, "environment": {"id": "e"}}
 

@@ -25,7 +25,7 @@ from eventstore.redaction.redactor import (
 )
 from eventstore.redaction.shapes import SHAPES
 
-GOLDEN = Path(__file__).parent / "data/redaction/keys.jsonl.xz"
+GOLDEN = Path(__file__).parents[1] / "data/redaction/keys.jsonl.xz"
 # Made up, and put together here so that no scanner takes this file for a leak.
 LONG = "a1B2c3D4e5" * 8
 HEX = "0123456789abcdef" * 4

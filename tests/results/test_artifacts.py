@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dying import deaths
-from trees import COUNT, make_tree
 
 from eventstore.errors import CompassError, DamagedError, RefusedError, UsageError
 from eventstore.results import artifacts, tree_copy
@@ -30,8 +28,10 @@ from eventstore.results.artifacts import (
 )
 from eventstore.results.fingerprints import ArtifactLimits, Budget, fingerprint, fingerprint_all
 from eventstore.results.tree_copy import ContentIndex, remove_tree
+from tests.tools.dying import deaths
+from tests.tools.trees import COUNT, make_tree
 
-GOLDEN = json.loads((Path(__file__).parent / "data" / "artifacts" / "fingerprints.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "artifacts" / "fingerprints.json").read_text())
 ATTEMPT = "details/running/t--00/attempt-1"
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dying import deaths
 
 from eventstore.errors import CompassError, DamagedError, OutputError, RefusedError, UsageError
 from eventstore.results.artifacts import collect, read_specs, sandbox_root
@@ -22,6 +21,7 @@ from eventstore.results.checkpoint_store import (
     validate_checkpoint,
 )
 from eventstore.results.store import TaskStore
+from tests.tools.dying import deaths
 
 SECRET = "sk-abcdefghijklmnop0123456789"
 

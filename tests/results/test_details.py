@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dying import deaths
-from faults import FaultyFiles
-from recorded import RUNS
 
 from eventstore.errors import DamagedError, OutputError, RefusedError, UsageError
 from eventstore.format.events import PartialSaved, TaskStarted
@@ -34,6 +31,9 @@ from eventstore.results.task_dirs import (
     task_directory_name,
     task_dirs,
 )
+from tests.tools.dying import deaths
+from tests.tools.faults import FaultyFiles
+from tests.tools.recorded import RUNS
 
 PLAN = {"k": 2, "strategy": "avg"}
 FATAL = Issue("fatal", "setup", "setup_failed", "no disk")

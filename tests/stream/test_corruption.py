@@ -1,6 +1,6 @@
 """Corruption campaigns: every byte, every line, splices, two writers, several faults at once; and what they found.
 
-The whole campaign, with the counts that docs/faults.md gives: `python -m tests.crash.corruption`.
+The whole campaign, with the counts that docs/faults.md gives: `python -m tests.tools.crash.corruption`.
 """
 
 import random
@@ -11,7 +11,7 @@ import pytest
 
 from eventstore.format.records import VERDICTS
 from eventstore.stream.scan import STREAM_NAME, scan
-from tests.crash import corruption as c
+from tests.tools.crash import corruption as c
 
 SEED = 20260301
 

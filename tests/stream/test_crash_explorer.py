@@ -17,11 +17,11 @@ from eventstore.stream.atomic_file import replace_file
 from eventstore.stream.filesystem import FileSystem
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import Scan, scan
-from tests.crash.disk import File, RecordingFileSystem, Truncate, Write, content_after, points
-from tests.crash.explorer import Exploration, fingerprint
-from tests.crash.judge import Wrong
-from tests.crash.scenarios import SCENARIOS, accepted
-from tests.crash.states import at_random, cut_at, systematic
+from tests.tools.crash.disk import File, RecordingFileSystem, Truncate, Write, content_after, points
+from tests.tools.crash.explorer import Exploration, fingerprint
+from tests.tools.crash.judge import Wrong
+from tests.tools.crash.scenarios import SCENARIOS, accepted
+from tests.tools.crash.states import at_random, cut_at, systematic
 
 SEED, STATES, SHARE = 20260301, 5_000, 200
 
@@ -206,8 +206,8 @@ def test_a_recorded_disk_ends_as_the_real_one(tmp_path: Path) -> None:
     with RunRecorder.create(tmp_path, request=request, file_log_level=None, files=disk) as run:
         run.finish("completed")
     last = list(points(disk))[-1]
-    from tests.crash.disk import names_after
-    from tests.crash.states import state_of
+    from tests.tools.crash.disk import names_after
+    from tests.tools.crash.states import state_of
 
     state = state_of(last, names_after(last.names, last.pending_names), {})
     assert state == {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from commands import Command
+from tests.tools.commands import Command
 
 RunCopy = Callable[[str], Path]
 

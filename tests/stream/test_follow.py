@@ -10,10 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import Command
-from failures import Copy, events_of
-from recorded import RUNS
-from streams import plain_line, sealed_stream
 
 from cli.watch import _rows
 from eventstore.operations.watch import Watch
@@ -23,6 +19,10 @@ from eventstore.stream.notify import Waker
 from eventstore.stream.scan import scan
 from projections import fold
 from projections.timeline import board
+from tests.tools.commands import Command
+from tests.tools.failures import Copy, events_of
+from tests.tools.recorded import RUNS
+from tests.tools.streams import plain_line, sealed_stream
 
 Lines = list[bytes]
 
@@ -172,7 +172,7 @@ def test_tail_follows_until_the_run_ends(run_dir: Copy, tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines[:30]) + lines[30][:20])
     tail = subprocess.Popen(
         [sys.executable, "-c", "from cli.main import main; main()", "tail", str(run), "--follow"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parent.parent,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert tail.stdout is not None
     first = [tail.stdout.readline() for _ in range(30)]

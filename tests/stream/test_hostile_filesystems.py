@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import Command
-from streams import sealed_stream
 
 from eventstore.errors import DamagedError, LogPoisonedError, OutputError, RefusedError
 from eventstore.format.events import PhaseChanged, RunStarted
@@ -25,6 +23,8 @@ from eventstore.stream import lock
 from eventstore.stream.filesystem import FileSystem
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import scan
+from tests.tools.commands import Command
+from tests.tools.streams import sealed_stream
 
 
 def event(task_id: str = "t") -> PhaseChanged:

@@ -15,8 +15,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from faults import FaultyFiles
-from streams import sealed_stream
 
 from eventstore.errors import DamagedError, LockedError, LogPoisonedError, OutputError, UsageError
 from eventstore.format import codec
@@ -36,8 +34,10 @@ from eventstore.stream.lock import is_locked
 from eventstore.stream.lock_file import read_witness
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import Scan, scan
+from tests.tools.faults import FaultyFiles
+from tests.tools.streams import sealed_stream
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STREAM = "progress.jsonl"
 
 

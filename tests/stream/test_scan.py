@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from recorded import RUNS
-from streams import plain_line, sealed_lines, sealed_stream
 
 from eventstore.errors import InputError
 from eventstore.format import codec
@@ -20,6 +18,8 @@ from eventstore.stream.lock_file import LOCK_NAME, Mark, Witness, parse_witness,
 from eventstore.stream.scan import Scan, scan
 from projections import fold
 from projections.snapshots import progress
+from tests.tools.recorded import RUNS
+from tests.tools.streams import plain_line, sealed_lines, sealed_stream
 
 
 def read(tmp_path: Path, content: bytes) -> tuple[list[str | None], Scan]:

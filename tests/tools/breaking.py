@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streams import sealed_lines
-
 from eventstore.format.codec import dump_pretty, utf8
 from eventstore.operations.repair.repair import repair_run
 from eventstore.results.fingerprints import fingerprint
 from eventstore.stream.lock_file import LOCK_NAME, SLOT_BYTES, WRITER_BYTES, Mark, render_slot, render_writer
 from eventstore.stream.scan import scan
 from projections import Base, replay
+from tests.tools.streams import sealed_lines
 
 Json = dict[str, Any]
 Breaker = Callable[[Path], None]

@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from breaking import (
+from tests.tools.breaking import (
     Json,
     drop_info,
     events_of,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import breaking as b
 import breaking_stories as story
-from breaking import Break
+
+from tests.tools.breaking import Break
 
 TASK = "task_finished"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streams import sealed_lines
+from tests.tools.streams import sealed_lines
 
 Json = dict[str, Any]
 Copy = Callable[[str], Path]

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 ROOT = DATA / "runs"
 BIG = "r_big"
 BIG_KEY = "toy-70b_toy_arith_openai_chat/r_big"

@@ -54,7 +54,7 @@ class Judge:
 
     def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
         if self._process is None:
-            root = Path(__file__).parents[2]
+            root = Path(__file__).parents[3]
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )

@@ -1,4 +1,6 @@
-"""Corrupt small streams in every way on a list, and count: `python -m tests.crash.corruption --seed 1 --random 100000`.
+"""Corrupt small streams in every way on a list.
+
+    python -m tests.tools.crash.corruption --seed 1 --random 100000
 
 Of a sealed stream no corruption may go unseen, no whole line may be passed over, and the first finding names the line
 in which the first changed byte stands. Of a stream without proof less can be promised; its figures are printed too.

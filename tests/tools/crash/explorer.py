@@ -1,4 +1,4 @@
-"""Explore the states that crashes leave: `python -m tests.crash.explorer --seed 1 --states 100000`.
+"""Explore the states that crashes leave: `python -m tests.tools.crash.explorer --seed 1 --states 100000`.
 
 Each seed makes one scenario of each kind, records every call, and builds states at every point between two calls:
 first those that a list gives (the last write cut at every byte, subsets of what was not synced, of data and of names),
