@@ -56,6 +56,7 @@ test: lint ## ruff, mypy, then the whole test suite
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check --quiet .
 	$(BIN)/python -m mypy
 
 bench: $(VENV)/.installed-dev ## every benchmark in turn (each a file benchmarks/bench_*.py)

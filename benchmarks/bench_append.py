@@ -32,10 +32,13 @@ SECONDS = 3.0
 """How long the jobs run that are bound by the disk."""
 
 REPOSITORY = Path(__file__).parent.parent
-PLAN = {"environment": {"id": "e", "network_policy": {"network_mode": "public", "allowed_hosts": []}},
-        "evaluation_environment": None, "applied_recipes": [],
-        "run_network_policy": {"network_mode": "public", "allowed_hosts": []},
-        "verifier_network_policy": {"network_mode": "public", "allowed_hosts": []}}  # fmt: skip
+PLAN = {
+    "environment": {"id": "e", "network_policy": {"network_mode": "public", "allowed_hosts": []}},
+    "evaluation_environment": None,
+    "applied_recipes": [],
+    "run_network_policy": {"network_mode": "public", "allowed_hosts": []},
+    "verifier_network_policy": {"network_mode": "public", "allowed_hosts": []},
+}
 
 
 def story(count: int) -> list[Any]:
@@ -161,10 +164,15 @@ def latency(folder: Path, count: int, durability: Any) -> None:
 
 
 def tell_latency(name: str, sorted_microseconds: list[float]) -> None:
-    at = {share: sorted_microseconds[min(len(sorted_microseconds) - 1, int(len(sorted_microseconds) * share))]
-          for share in (0.5, 0.99, 0.999)}  # fmt: skip
-    print(f"LATENCY {name}: p50 {at[0.5]:.1f} us, p99 {at[0.99]:.1f} us, p99.9 {at[0.999]:.1f} us, "
-          f"max {sorted_microseconds[-1]:.0f} us", flush=True)  # fmt: skip
+    at = {
+        share: sorted_microseconds[min(len(sorted_microseconds) - 1, int(len(sorted_microseconds) * share))]
+        for share in (0.5, 0.99, 0.999)
+    }
+    print(
+        f"LATENCY {name}: p50 {at[0.5]:.1f} us, p99 {at[0.99]:.1f} us, p99.9 {at[0.999]:.1f} us, "
+        f"max {sorted_microseconds[-1]:.0f} us",
+        flush=True,
+    )
 
 
 # -- jobs bound by the disk: as many events as it acknowledges in a few seconds
@@ -355,8 +363,17 @@ def job(name: str, count: int, folder: Path) -> None:
 
 
 def command(name: str, options: argparse.Namespace) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.bench_append", "--job", name, "--events", str(options.events),
-            "--folder", str(options.folder)]  # fmt: skip
+    return [
+        sys.executable,
+        "-m",
+        "benchmarks.bench_append",
+        "--job",
+        name,
+        "--events",
+        str(options.events),
+        "--folder",
+        str(options.folder),
+    ]
 
 
 def told_by(argv: list[str], word: str) -> None:
@@ -374,8 +391,10 @@ def with_agentcompass(python: str, options: argparse.Namespace) -> None:
         print(f"AgentCompass 1.0.1's reporter, 100 active tasks: {result.events / result.seconds:,.0f} events/s")
         for before in (50, 5000):
             result = run_job([python, "-c", AGENTCOMPASS_PLANS, folder, str(before), json.dumps(PLAN)])
-            print(f"AgentCompass 1.0.1, one plan after {before}: {result.seconds / result.events * 1000:.1f} ms, "
-                  f"{result.bytes / result.events:,.0f} bytes written")  # fmt: skip
+            print(
+                f"AgentCompass 1.0.1, one plan after {before}: {result.seconds / result.events * 1000:.1f} ms, "
+                f"{result.bytes / result.events:,.0f} bytes written"
+            )
     for number in range(2):
         for ours in (False, True):
             whole_run(python, ours, number, options)
@@ -391,9 +410,12 @@ def whole_run(python: str, ours: bool, number: int, options: argparse.Namespace)
             print(f"the run failed: {done.stderr[-500:]}")
             return
         told = json.loads(done.stdout.splitlines()[-1])
-    print(f"300 tasks, k = 2, {'our reporter' if ours else 'its own sinks'} (round {number + 1}): "
-          f"{told['seconds']:.2f} s; event loop late by p50 {told['stall_p50'] * 1000:.1f} ms, "
-          f"p99 {told['stall_p99'] * 1000:.1f} ms, max {told['stall_max'] * 1000:.0f} ms", flush=True)  # fmt: skip
+    print(
+        f"300 tasks, k = 2, {'our reporter' if ours else 'its own sinks'} (round {number + 1}): "
+        f"{told['seconds']:.2f} s; event loop late by p50 {told['stall_p50'] * 1000:.1f} ms, "
+        f"p99 {told['stall_p99'] * 1000:.1f} ms, max {told['stall_max'] * 1000:.0f} ms",
+        flush=True,
+    )
 
 
 def main() -> None:

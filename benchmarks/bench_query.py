@@ -166,8 +166,11 @@ def questions(root: Path, place: Path) -> None:
 
 
 ENGINES: dict[str, Callable[[Path, Path, str], Any]] = {
-    "catalog": ask_catalog, "duckdb": ask_duckdb, "polars": ask_polars, "clickhouse": ask_clickhouse,
-}  # fmt: skip
+    "catalog": ask_catalog,
+    "duckdb": ask_duckdb,
+    "polars": ask_polars,
+    "clickhouse": ask_clickhouse,
+}
 PEERS = {"polars": "polars", "clickhouse": "chdb"}
 JOBS: dict[str, Callable[[Path, Path], None]] = {
     "build-catalog": build_catalog,

@@ -23,9 +23,22 @@ from typing import Any
 from .measure import report, side_by_side
 
 BLOCK_BYTES = 128 * 1024
-COUNTED = ("status", "total_tasks", "pending_tasks", "running_tasks", "finished_tasks", "completed_tasks",
-           "failed_tasks", "error_tasks", "warning_tasks", "skipped_tasks", "attempts_started", "attempts_finished",
-           "partials_saved", "current_phase_counts")  # fmt: skip
+COUNTED = (
+    "status",
+    "total_tasks",
+    "pending_tasks",
+    "running_tasks",
+    "finished_tasks",
+    "completed_tasks",
+    "failed_tasks",
+    "error_tasks",
+    "warning_tasks",
+    "skipped_tasks",
+    "attempts_started",
+    "attempts_finished",
+    "partials_saved",
+    "current_phase_counts",
+)
 
 
 def digest_of(snapshot: dict[str, Any]) -> str:

@@ -72,8 +72,10 @@ def measure_task(folder: Path, others: int, megabytes: int, rounds: int) -> None
     size = (task.attempts[1].path / "result.json").stat().st_size
     moves = [timed(lambda state=state: store.move("big", state), 1) for state in ("error", "normal") * rounds]
     status = timed(lambda: find_task(run, "big").attempts[1].read_result().status, rounds)  # type: ignore[union-attr]
-    print(f"{others:6} other tasks, result of {size / 1e6:.0f} MB: publish {seconds:.3f} s, "
-          f"move {median(moves):.3f} s, read status {status:.3f} s")  # fmt: skip
+    print(
+        f"{others:6} other tasks, result of {size / 1e6:.0f} MB: publish {seconds:.3f} s, "
+        f"move {median(moves):.3f} s, read status {status:.3f} s"
+    )
     python = os.environ.get("COMPASS_ES_AGENTCOMPASS_PYTHON")
     if python:
         done = subprocess.run([python, "-c", _PEER, run], capture_output=True, text=True, check=True)

@@ -19,9 +19,20 @@ from pathlib import Path
 from typing import IO, Any
 
 ENVELOPE = (
-    "run_id", "event", "timestamp", "task_id", "category", "attempt", "phase", "status", "payload",
-    "orchestration_id", "request_key", "request_name", "request_index",
-)  # fmt: skip
+    "run_id",
+    "event",
+    "timestamp",
+    "task_id",
+    "category",
+    "attempt",
+    "phase",
+    "status",
+    "payload",
+    "orchestration_id",
+    "request_key",
+    "request_name",
+    "request_index",
+)
 PHASES = ("plan", "open_environment", "run_harness", "evaluate")
 
 

@@ -19,8 +19,13 @@ FINE = ("completed", "running")
 
 @click.command(name="diagnose")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--history", type=click.Path(path_type=Path), multiple=True, metavar="PATH",
-              help="Runs that tell how long phases usually take, for a run without siblings of its own.")  # fmt: skip
+@click.option(
+    "--history",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="PATH",
+    help="Runs that tell how long phases usually take, for a run without siblings of its own.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="For an issue tracker.")
 @no_pager_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -92,10 +97,16 @@ def _print_in_flight(flights: list[dict[str, Any]]) -> None:
         return
     click.echo(f"\nin flight: {len(flights)}")
     rows = [
-        (output.clean(f["task_id"], 60), f["attempt"], f["phase"], output.duration(f["phase_seconds"]),
-         output.duration(f["siblings_seconds"]), f["retries"] or "")
+        (
+            output.clean(f["task_id"], 60),
+            f["attempt"],
+            f["phase"],
+            output.duration(f["phase_seconds"]),
+            output.duration(f["siblings_seconds"]),
+            f["retries"] or "",
+        )
         for f in flights[:SHOWN_IN_FLIGHT]
-    ]  # fmt: skip
+    ]
     output.print_table(_FLIGHT_COLUMNS, rows, right=_FLIGHT_COLUMNS[3:])
     if len(flights) > SHOWN_IN_FLIGHT:
         click.echo(f"… and {len(flights) - SHOWN_IN_FLIGHT} more (--json has all)")
@@ -109,19 +120,25 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
     clean, stream, results = output.clean, report["stream"], report["results"]
     if stream["events"]:
         damage = ", ".join(f"{count} {name}" for name, count in stream["verdicts"].items() if name != "unsealed")
-        yield (f"stream: {stream['events']} events in {output.duration(report['duration_seconds'])}, the last at "
-               f"{moment_text(report['last_event_at'])} UTC" + (f"; {damage}" if damage else ""))  # fmt: skip
+        yield (
+            f"stream: {stream['events']} events in {output.duration(report['duration_seconds'])}, the last at "
+            f"{moment_text(report['last_event_at'])} UTC" + (f"; {damage}" if damage else "")
+        )
     else:
         yield "stream: no event"
     keeps = report["reuse"]["keeps"]
-    yield (f"tasks: {results['complete']} complete, {results['partial']} partial, {results['missing']} missing; "
-           + ("details are not stored here" if keeps is None else f"reuse would keep about {keeps}"))  # fmt: skip
+    yield (
+        f"tasks: {results['complete']} complete, {results['partial']} partial, {results['missing']} missing; "
+        + ("details are not stored here" if keeps is None else f"reuse would keep about {keeps}")
+    )
     retries = report["retries"]
     if retries["count"]:
         reasons = ", ".join(f"{r['count']} in {r['stage']} for {r['matched_pattern']}" for r in retries["reasons"][:3])
-        yield (f"retries: {retries['count']} in {retries['tasks']} tasks burnt "
-               f"{output.duration(retries['discarded_seconds'])} ({clean(reasons, 200)}); "
-               f"{retries['recovered_tasks']} of those tasks ended well")  # fmt: skip
+        yield (
+            f"retries: {retries['count']} in {retries['tasks']} tasks burnt "
+            f"{output.duration(retries['discarded_seconds'])} ({clean(reasons, 200)}); "
+            f"{retries['recovered_tasks']} of those tasks ended well"
+        )
     reasons = "; ".join(report["score"]["reasons"])
     usable = "usable" if report["score"]["usable"] else "not usable"
     yield f"score: {usable}" + (f": {clean(reasons)}" if reasons else "")
@@ -130,8 +147,10 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
     for plan in report["plans"][:3]:
         recipes = plan.get("applied_recipes") or ["no recipe"]
         modes = [plan.get("network_mode"), plan.get("run_network_mode"), plan.get("verifier_network_mode")]
-        yield clean(f"plan of {plan['attempts']} attempts: {plan.get('environment')}, {', '.join(map(str, recipes))}, "
-                    f"network {' / '.join(map(str, modes))}")  # fmt: skip
+        yield clean(
+            f"plan of {plan['attempts']} attempts: {plan.get('environment')}, {', '.join(map(str, recipes))}, "
+            f"network {' / '.join(map(str, modes))}"
+        )
     for found in report["resources"][:5]:
         of_task = f"of task {found['task_id']}: {found['file']}"
         yield clean(f"open environment: {found['provider']} ({found['state']}) {of_task}")

@@ -62,10 +62,17 @@ def _print_metrics(metrics: list[dict[str, Any]]) -> None:
     if metrics:
         click.echo("\nmetrics, over the tasks that both have")
         rows = [
-            (m["metric"], m["tasks"], _number(m["mean"]["a"]), _number(m["mean"]["b"]), m["higher"], m["lower"],
-             _probability(m["p_value"]))
+            (
+                m["metric"],
+                m["tasks"],
+                _number(m["mean"]["a"]),
+                _number(m["mean"]["b"]),
+                m["higher"],
+                m["lower"],
+                _probability(m["p_value"]),
+            )
             for m in metrics
-        ]  # fmt: skip
+        ]
         output.print_table(("metric", "tasks", "a", "b", "higher", "lower", "p"), rows, right=("tasks", "a", "b", *_P))
 
 
@@ -102,10 +109,16 @@ def _print_phases(phases: list[dict[str, Any]]) -> None:
     if phases:
         click.echo("\nphases")
         rows = [
-            (p["phase"], p["stays"]["a"], p["stays"]["b"], output.duration(p["median_seconds"]["a"]),
-             output.duration(p["median_seconds"]["b"]), *_paired(p["paired"]))
+            (
+                p["phase"],
+                p["stays"]["a"],
+                p["stays"]["b"],
+                output.duration(p["median_seconds"]["a"]),
+                output.duration(p["median_seconds"]["b"]),
+                *_paired(p["paired"]),
+            )
             for p in phases
-        ]  # fmt: skip
+        ]
         columns = ("phase", "stays a", "b", "median a", "median b", "paired", "p")
         output.print_table(columns, rows, right=columns[1:])
 

@@ -31,9 +31,11 @@ def command(words: tuple[str, ...], form: str, catalog: Path | None, as_json: bo
 
     problems: list[str] = []
     done = export_parquet(
-        [path], folder, choice=CatalogChoice(file=catalog),
+        [path],
+        folder,
+        choice=CatalogChoice(file=catalog),
         on_problem=lambda where, words: problems.append(f"{where}: {words}"),
-    )  # fmt: skip
+    )
     for problem in problems:
         output.say(output.clean(problem))
     if as_json:

@@ -27,19 +27,28 @@ def command(path: Path, catalog: Path | None, workers: int | None, rebuild: bool
     problems: list[str] = []
     with _progress() as progress:
         done, file = access.index(
-            path, catalog, on_problem=lambda where, words: problems.append(f"{where}: {words}"),
-            progress=progress, workers=workers, rebuild=rebuild,
-        )  # fmt: skip
+            path,
+            catalog,
+            on_problem=lambda where, words: problems.append(f"{where}: {words}"),
+            progress=progress,
+            workers=workers,
+            rebuild=rebuild,
+        )
     for problem in problems:
         output.say(output.clean(problem))
     if as_json:
         output.print_json(
             {
-                "runs": done.runs, "events": done.events, "bytes_read": done.bytes_read,
-                "seconds": round(done.seconds, 3), "read": done.read, "appended": done.appended,
-                "removed": done.removed, "catalog": str(file),
+                "runs": done.runs,
+                "events": done.events,
+                "bytes_read": done.bytes_read,
+                "seconds": round(done.seconds, 3),
+                "read": done.read,
+                "appended": done.appended,
+                "removed": done.removed,
+                "catalog": str(file),
             }
-        )  # fmt: skip
+        )
     else:
         output.say(
             f"{done.runs} runs, {done.events} events in {output.clean(file)}: {done.read} runs read"

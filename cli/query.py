@@ -62,10 +62,22 @@ class Call(Struct, frozen=True, kw_only=True):
 @click.option("--catalog", type=click.Path(path_type=Path), metavar="FILE", help="Keep the catalog in FILE.")
 @click.option("--no-catalog", is_flag=True, help="Read the runs into memory; keep nothing.")
 def command(
-    words: tuple[str, ...], sql_file: Path | None, params: tuple[str, ...], listing: bool, form: str, as_json: bool,
-    out: Path | None, limit: int | None, explain: bool, timeout: float, memory: str, trusted: bool, no_refresh: bool,
-    catalog: Path | None, no_catalog: bool,
-) -> int:  # fmt: skip
+    words: tuple[str, ...],
+    sql_file: Path | None,
+    params: tuple[str, ...],
+    listing: bool,
+    form: str,
+    as_json: bool,
+    out: Path | None,
+    limit: int | None,
+    explain: bool,
+    timeout: float,
+    memory: str,
+    trusted: bool,
+    no_refresh: bool,
+    catalog: Path | None,
+    no_catalog: bool,
+) -> int:
     """Answer SQL over all runs at and below each PATH (here, if none is given).
 
     SQL is one reading statement of DuckDB, the name of a canned question, or - to read it from stdin. It can neither
@@ -79,10 +91,21 @@ def command(
     if form == "parquet" and out is None:
         raise UsageError("parquet is no text: name a file with --output")
     call = Call(
-        sql=sql, parameters=parameters, paths=[Path(folder) for folder in folders], format="json" if as_json else form,
-        out=out, limit=limit, explain=explain, trusted=trusted, as_json=as_json, timeout=timeout, memory=memory,
-        refresh=not no_refresh, catalog=catalog, no_catalog=no_catalog,
-    )  # fmt: skip
+        sql=sql,
+        parameters=parameters,
+        paths=[Path(folder) for folder in folders],
+        format="json" if as_json else form,
+        out=out,
+        limit=limit,
+        explain=explain,
+        trusted=trusted,
+        as_json=as_json,
+        timeout=timeout,
+        memory=memory,
+        refresh=not no_refresh,
+        catalog=catalog,
+        no_catalog=no_catalog,
+    )
     return _ask_twice(call)
 
 

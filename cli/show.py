@@ -90,8 +90,10 @@ _NUMBERS = ("stays", "now", "total", "median", "longest", "seconds", "retries", 
 def _print_tasks(title: str, tasks: list[dict[str, Any]]) -> None:
     if tasks:
         click.echo(f"\n{title}")
-        rows = [(output.clean(t["task_id"], 60), output.duration(t["seconds"]), t["status"], t["retries"] or "")
-                for t in tasks]  # fmt: skip
+        rows = [
+            (output.clean(t["task_id"], 60), output.duration(t["seconds"]), t["status"], t["retries"] or "")
+            for t in tasks
+        ]
         output.print_table(("task", "seconds", "status", "retries"), rows, right=_NUMBERS)
 
 
@@ -100,10 +102,16 @@ def _print_in_flight(tasks: list[dict[str, Any]]) -> None:
         return
     click.echo(f"\nin flight: {len(tasks)}")
     rows = [
-        (output.clean(t["task_id"], 60), t["phase"], t["attempt"], output.duration(t["seconds"]),
-         output.duration(t["phase_seconds"]), output.duration(t["siblings_seconds"]))
+        (
+            output.clean(t["task_id"], 60),
+            t["phase"],
+            t["attempt"],
+            output.duration(t["seconds"]),
+            output.duration(t["phase_seconds"]),
+            output.duration(t["siblings_seconds"]),
+        )
         for t in tasks[:SHOWN_IN_FLIGHT]
-    ]  # fmt: skip
+    ]
     output.print_table(("task", "phase", "attempt", "seconds", "in phase", "siblings"), rows, right=_NUMBERS)
     if len(tasks) > SHOWN_IN_FLIGHT:
         click.echo(f"… and {len(tasks) - SHOWN_IN_FLIGHT} more (--json has all)")

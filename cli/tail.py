@@ -30,9 +30,15 @@ POLL_SECONDS = 1.0
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the run ends or Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, hidden=True, help="Lines are always JSON.")
 def command(
-    run: Path, tasks: tuple[str, ...], events: tuple[str, ...], phases: tuple[str, ...], since: str | None,
-    lines: int | None, follow: bool, as_json: bool,
-) -> int:  # fmt: skip
+    run: Path,
+    tasks: tuple[str, ...],
+    events: tuple[str, ...],
+    phases: tuple[str, ...],
+    since: str | None,
+    lines: int | None,
+    follow: bool,
+    as_json: bool,
+) -> int:
     """Print the events of RUN as JSON lines, one event a line, filtered; several values of one option mean any of them.
 
     With --follow it waits for more: a stream that is replaced or cut is read from its front again, a half line waits

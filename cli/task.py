@@ -38,8 +38,10 @@ def _print_page(page: dict[str, Any], log_lines: int) -> None:
     line(f"{clean(page['task_id'])}  {clean(status)}{clean(severity)}")
     line(f"run {clean(page['run_id'])}" + (f", in {clean(page['directory'])}" if page["directory"] else ", no details"))
     if page["in_stream"]:
-        line(f"started {moment_text(page['started_at'])} UTC, took {output.duration(page['seconds'])}, "
-             f"{page['retries']} retries")  # fmt: skip
+        line(
+            f"started {moment_text(page['started_at'])} UTC, took {output.duration(page['seconds'])}, "
+            f"{page['retries']} retries"
+        )
     for problem in page["problems"]:
         line(f"problem: {clean(problem, 300)}")
     for attempt in page["attempts"]:
@@ -57,12 +59,16 @@ def _print_page(page: dict[str, Any], log_lines: int) -> None:
 
 def _print_attempt(attempt: dict[str, Any]) -> None:
     line, clean = click.echo, output.clean
-    line(f"\nattempt {attempt['attempt']}: {clean(attempt['status'] or 'unfinished')}, "
-         f"{output.duration(attempt['seconds'])}")  # fmt: skip
+    line(
+        f"\nattempt {attempt['attempt']}: {clean(attempt['status'] or 'unfinished')}, "
+        f"{output.duration(attempt['seconds'])}"
+    )
     _print_phases(attempt["phases"])
     for retry in attempt["retries"]:
-        line(f"  retry {retry['retry']}/{retry['max_retries']} at seq {retry['seq']} in {clean(retry['stage'])} for "
-             f"{clean(retry['matched_pattern'])}, {output.duration(retry['discarded_seconds'])} discarded")  # fmt: skip
+        line(
+            f"  retry {retry['retry']}/{retry['max_retries']} at seq {retry['seq']} in {clean(retry['stage'])} for "
+            f"{clean(retry['matched_pattern'])}, {output.duration(retry['discarded_seconds'])} discarded"
+        )
         for issue in retry["issues"]:
             output.paragraph(_issue_words(issue), "    ", "      ")
     result = attempt["result"]
@@ -78,8 +84,7 @@ def _print_attempt(attempt: dict[str, Any]) -> None:
     if plan is not None:
         recipes = plan.get("applied_recipes") or "none"
         named = ", ".join(map(str, recipes)) if isinstance(recipes, list) else recipes
-        line(clean(f"  plan: recipes {named}; run network "
-                   f"{_mode(plan.get('run_network_policy'))}"))  # fmt: skip
+        line(clean(f"  plan: recipes {named}; run network {_mode(plan.get('run_network_policy'))}"))
 
 
 def _mode(policy: Any) -> Any:
@@ -93,8 +98,14 @@ def _issue_words(issue: dict[str, Any]) -> str:
 def _print_phases(phases: list[dict[str, Any]]) -> None:
     if phases:
         rows = [
-            (p["phase"], p["seq"], output.duration(p["seconds"]), p["ended_by"] or "(open)", p["status"] or "",
-             output.clean(p["error"] or "", 200))
+            (
+                p["phase"],
+                p["seq"],
+                output.duration(p["seconds"]),
+                p["ended_by"] or "(open)",
+                p["status"] or "",
+                output.clean(p["error"] or "", 200),
+            )
             for p in phases
-        ]  # fmt: skip
+        ]
         output.print_table(("  phase", "seq", "took", "ended by", "status", "error"), rows, right=("seq", "took"))

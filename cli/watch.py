@@ -23,8 +23,14 @@ RUN_KEY_SHOWN = 28
 @click.command(name="watch")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, help="Show the board once and leave.")
-@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, metavar="SECONDS", show_default=True,
-              help="Draw at most so often.")  # fmt: skip
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Draw at most so often.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON lines: one a run, each time that it changed.")
 def command(path: Path, once: bool, interval: float, as_json: bool) -> int:
     """Watch the run at PATH, or all runs below it: progress, phases, slots, idle tasks, recent problems.
@@ -124,10 +130,17 @@ def _lives(page: dict[str, Any]) -> bool:
 def _sums(orchestration_id: str, members: list[dict[str, Any]]) -> list[Any]:
     total = {name: sum(page[name] for page in members) for name in _SUMMED}
     living = sum(map(_lives, members))
-    return [f"orchestration {_tail(orchestration_id, 12)}", f"{len(members)} runs" + f", {living} live" * (living > 0),
-            f"{total['finished_tasks']}/{total['total_tasks']}", total["failed_tasks"] or "",
-            total["error_tasks"] or "", total["retries"] or "", sum(page["slots"]["used"] for page in members), "",
-            moment_text(max((page["updated_at"] or 0.0 for page in members), default=0.0))[11:]]  # fmt: skip
+    return [
+        f"orchestration {_tail(orchestration_id, 12)}",
+        f"{len(members)} runs" + f", {living} live" * (living > 0),
+        f"{total['finished_tasks']}/{total['total_tasks']}",
+        total["failed_tasks"] or "",
+        total["error_tasks"] or "",
+        total["retries"] or "",
+        sum(page["slots"]["used"] for page in members),
+        "",
+        moment_text(max((page["updated_at"] or 0.0 for page in members), default=0.0))[11:],
+    ]
 
 
 _SUMMED = ("finished_tasks", "total_tasks", "failed_tasks", "error_tasks", "retries")
@@ -137,21 +150,36 @@ _COLUMNS = ("run", "is", "tasks", "failed", "errors", "retries", "slots", "left"
 def _cells(page: dict[str, Any]) -> list[Any]:
     life = page["life"]
     state = page["status"] if life is None or life.name == "finished" else life.name
-    return [_tail(page["run_key"]), state, f"{page['finished_tasks']}/{page['total_tasks']}",
-            page["failed_tasks"] or "", page["error_tasks"] or "", page["retries"] or "", _slots(page),
-            _eta(page["eta"]), moment_text(page["updated_at"])[11:]]  # fmt: skip
+    return [
+        _tail(page["run_key"]),
+        state,
+        f"{page['finished_tasks']}/{page['total_tasks']}",
+        page["failed_tasks"] or "",
+        page["error_tasks"] or "",
+        page["retries"] or "",
+        _slots(page),
+        _eta(page["eta"]),
+        moment_text(page["updated_at"])[11:],
+    ]
 
 
 def _tail(name: str, shown: int = RUN_KEY_SHOWN) -> str:
     """The end of a path or an id, where runs differ."""
-    return name if len(name) <= shown else f"…{name[1 - shown:]}"
+    return name if len(name) <= shown else f"…{name[1 - shown :]}"
 
 
 def _line(page: dict[str, Any]) -> str:
     life = page["life"]
-    words = [output.clean(page["run_key"]), output.clean(page["status"]), life.name if life else "",
-             f"{page['finished_tasks']}/{page['total_tasks']} tasks", f"{page['retries']} retries",
-             f"{page['failed_tasks']} failed", f"slots {_slots(page)}", _eta(page["eta"])]  # fmt: skip
+    words = [
+        output.clean(page["run_key"]),
+        output.clean(page["status"]),
+        life.name if life else "",
+        f"{page['finished_tasks']}/{page['total_tasks']} tasks",
+        f"{page['retries']} retries",
+        f"{page['failed_tasks']} failed",
+        f"slots {_slots(page)}",
+        _eta(page["eta"]),
+    ]
     return "  ".join(word for word in words if word)
 
 
@@ -182,12 +210,28 @@ def _board(page: dict[str, Any]) -> Iterator[Any]:
     yield f"{inside} · retries: {page['retries']}" + (f" · left: {left}" if left else "")
     phases = page["phases"][:SHOWN_PHASES]
     if phases:
-        rows = [(clean(p["phase"], 40), p["running"] or "", p["stays"], output.duration(p["median_seconds"]),
-                 output.duration(p["longest_seconds"])) for p in phases]  # fmt: skip
+        rows = [
+            (
+                clean(p["phase"], 40),
+                p["running"] or "",
+                p["stays"],
+                output.duration(p["median_seconds"]),
+                output.duration(p["longest_seconds"]),
+            )
+            for p in phases
+        ]
         yield output.build_table(("phase", "now", "stays", "median", "longest"), rows, right=_NUMBERS)
     if page["idle"]:
-        rows = [(clean(t["task_id"], 40), clean(t["phase"], 40), t["attempt"], output.duration(t["phase_seconds"]),
-                 output.duration(t["siblings_seconds"])) for t in page["idle"]]  # fmt: skip
+        rows = [
+            (
+                clean(t["task_id"], 40),
+                clean(t["phase"], 40),
+                t["attempt"],
+                output.duration(t["phase_seconds"]),
+                output.duration(t["siblings_seconds"]),
+            )
+            for t in page["idle"]
+        ]
         yield output.build_table(("longest in phase", "phase", "attempt", "for", "siblings"), rows, right=_NUMBERS)
     for problem in page["problems"]:
         yield f"{moment_text(problem.timestamp)} {clean(problem.task_id or '', 60)} {clean(problem.text, 200)}"

@@ -109,13 +109,15 @@ def phase_changes(a: Side, b: Side) -> list[Json]:
         times = [side.get(phase, []) for side in stays]
         before, after = (side.get(phase, {}) for side in spent)
         pairs = [(before[name], after[name]) for name in before.keys() & after.keys()]
-        found.append({
-            "phase": phase,
-            "stays": {"a": len(times[0]), "b": len(times[1])},
-            "total_seconds": {"a": sum(times[0]), "b": sum(times[1])},
-            "median_seconds": {"a": _median(times[0]), "b": _median(times[1])},
-            "paired": _paired_times(pairs),
-        })  # fmt: skip
+        found.append(
+            {
+                "phase": phase,
+                "stays": {"a": len(times[0]), "b": len(times[1])},
+                "total_seconds": {"a": sum(times[0]), "b": sum(times[1])},
+                "median_seconds": {"a": _median(times[0]), "b": _median(times[1])},
+                "paired": _paired_times(pairs),
+            }
+        )
     return found
 
 
@@ -148,18 +150,28 @@ def metric_changes(a: Side, b: Side) -> list[Json]:
     names = sorted({name for side in (a, b) for metrics in side.metrics.values() for name in metrics})
     found = []
     for name in names:
-        pairs = [(a.metrics[task][name], b.metrics[task][name]) for task in both
-                 if name in a.metrics[task] and name in b.metrics[task]]  # fmt: skip
+        pairs = [
+            (a.metrics[task][name], b.metrics[task][name])
+            for task in both
+            if name in a.metrics[task] and name in b.metrics[task]
+        ]
         if not pairs:
             continue
         better, worse = sum(x < y for x, y in pairs), sum(x > y for x, y in pairs)
         binary = all(value in (0.0, 1.0) for pair in pairs for value in pair)
         test = sign_test(better, worse) if better + worse >= MIN_PAIRS else None
         means = {"a": _mean(x for x, _ in pairs), "b": _mean(y for _, y in pairs)}
-        found.append({
-            "metric": name, "tasks": len(pairs), "mean": means,
-            "higher": better, "lower": worse, "test": "mcnemar" if binary else "sign", "p_value": test,
-        })  # fmt: skip
+        found.append(
+            {
+                "metric": name,
+                "tasks": len(pairs),
+                "mean": means,
+                "higher": better,
+                "lower": worse,
+                "test": "mcnemar" if binary else "sign",
+                "p_value": test,
+            }
+        )
     return found
 
 

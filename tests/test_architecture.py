@@ -9,13 +9,46 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PURE = {"events", "records", "codec", "errors", "seal", "chain", "salvage", "redact", "secret_assignments",
-        "secret_names", "secret_shapes", "secret_text"}  # fmt: skip
+PURE = {
+    "events",
+    "records",
+    "codec",
+    "errors",
+    "seal",
+    "chain",
+    "salvage",
+    "redact",
+    "secret_assignments",
+    "secret_names",
+    "secret_shapes",
+    "secret_text",
+}
 VOCABULARY = {"events", "records", "codec", "errors", "redact", "seal"}
-COMPOSERS = {"replaying", "parallel", "recorder", "sessions", "live", "history", "verifying", "verifying_details",
-             "verifying_files", "verifying_texts", "reuse", "reuse_apply", "result_recovery",
-             "repair", "closing", "diagnosing",
-             "aftermath", "stalling", "following", "boards", "taskpages", "comparing", "watching"}  # fmt: skip
+COMPOSERS = {
+    "replaying",
+    "parallel",
+    "recorder",
+    "sessions",
+    "live",
+    "history",
+    "verifying",
+    "verifying_details",
+    "verifying_files",
+    "verifying_texts",
+    "reuse",
+    "reuse_apply",
+    "result_recovery",
+    "repair",
+    "closing",
+    "diagnosing",
+    "aftermath",
+    "stalling",
+    "following",
+    "boards",
+    "taskpages",
+    "comparing",
+    "watching",
+}
 """Modules of eventstore that put a scan and a projection together; nothing else there knows of projections."""
 WORLD = {"os", "io", "time", "random", "pathlib", "socket", "subprocess", "tempfile", "shutil", "threading", "secrets"}
 

@@ -100,9 +100,21 @@ TWO_PLACES: list[tuple[str, str, breaking.Breaker]] = [
     ("p_load", "run_info.json error", breaking.edit_info(error="x")),
     ("r_ok", "run_info.json finished_at", breaking.edit_info(finished_at="2026-11-29T14:32:24+00:00")),
     ("r_ok", "output.run_id", breaking.edit_file("run_info.json", lambda i: i["request"]["output"].update(run_id="x"))),
-    ("r_ok", "execution.attempts", breaking.edit_file("run_info.json", lambda i: i["request"]["execution"]["attempts"].update(k=7))),  # noqa: E501
-    ("r_retry2", "max_retries", breaking.edit_file("run_info.json", lambda i: i["request"]["execution"].update(max_retries=7))),  # noqa: E501
-    ("r_ok", "metric_artifacts.report", breaking.edit_file("run_info.json", lambda i: i["metric_artifacts"]["report"].update(k=7))),  # noqa: E501
+    (
+        "r_ok",
+        "execution.attempts",
+        breaking.edit_file("run_info.json", lambda i: i["request"]["execution"]["attempts"].update(k=7)),
+    ),
+    (
+        "r_retry2",
+        "max_retries",
+        breaking.edit_file("run_info.json", lambda i: i["request"]["execution"].update(max_retries=7)),
+    ),
+    (
+        "r_ok",
+        "metric_artifacts.report",
+        breaking.edit_file("run_info.json", lambda i: i["metric_artifacts"]["report"].update(k=7)),
+    ),
     ("r_ok", "metrics.json strategy", breaking.edit_file("metrics.json", lambda m: m.update(strategy="x"))),
     ("r_ok", "params.json base_url", breaking.edit_file("params.json", lambda p: p["model"].update(base_url="x"))),
     ("r_ok", "params.json benchmark", breaking.edit_file("params.json", lambda p: p["benchmark"].update(id="x"))),
@@ -111,18 +123,36 @@ TWO_PLACES: list[tuple[str, str, breaking.Breaker]] = [
     ("r_ok", "checkpoint.json source_run_id", breaking.edit_evaluation(lambda e: e.update(source_run_id="x"))),
     ("r_ok", "checkpoint.json run_result", breaking.edit_evaluation(lambda e: e["run_result"].update(task_id="x"))),
     *(
-        ("r_ok", f"run_info.json {name}", breaking.edit_file("run_info.json", lambda i, n=name: i["request"][n].update(id="x")))  # type: ignore[misc]  # noqa: E501
+        (
+            "r_ok",
+            f"run_info.json {name}",
+            breaking.edit_file("run_info.json", lambda i, n=name: i["request"][n].update(id="x")),
+        )  # type: ignore[misc]
         for name in ("model", "benchmark", "harness", "environment")
     ),
     *(
-        ("r_kill_mid", f"progress.json {name}", breaking.edit_file("progress.json", lambda p, n=name: p.update({n: p[n] + 1}), False))  # type: ignore[misc]  # noqa: E501
+        (
+            "r_kill_mid",
+            f"progress.json {name}",
+            breaking.edit_file("progress.json", lambda p, n=name: p.update({n: p[n] + 1}), False),
+        )  # type: ignore[misc]
         for name in (
-            "total_tasks", "reused_tasks", "pending_tasks", "running_tasks", "finished_tasks", "completed_tasks",
-            "failed_tasks", "error_tasks", "warning_tasks", "skipped_tasks", "attempts_started", "attempts_finished",
+            "total_tasks",
+            "reused_tasks",
+            "pending_tasks",
+            "running_tasks",
+            "finished_tasks",
+            "completed_tasks",
+            "failed_tasks",
+            "error_tasks",
+            "warning_tasks",
+            "skipped_tasks",
+            "attempts_started",
+            "attempts_finished",
             "partials_saved",
         )
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "what", "change"), TWO_PLACES, ids=[what for _, what, _ in TWO_PLACES])

@@ -245,16 +245,38 @@ ADMINISTRATIVE_EVENTS: dict[str, type[Fact]] = {
 KNOWN_EVENTS: dict[str, type[Fact]] = SPECIFIED_EVENTS | ADMINISTRATIVE_EVENTS
 
 ENVELOPE = (
-    "run_id", "event", "timestamp", "task_id", "category", "attempt", "phase", "status", "payload",
-    "orchestration_id", "request_key", "request_name", "request_index",
-)  # fmt: skip
+    "run_id",
+    "event",
+    "timestamp",
+    "task_id",
+    "category",
+    "attempt",
+    "phase",
+    "status",
+    "payload",
+    "orchestration_id",
+    "request_key",
+    "request_name",
+    "request_index",
+)
 """The thirteen members of every line, in the order of the specification."""
 
 PHASES = (
-    "plan", "open_environment", "prepare_task", "start_harness", "run_harness", "run_task", "collect_artifacts",
-    "download_artifacts", "recover_evaluation", "save_evaluation_checkpoint", "evaluate_environment", "evaluate",
-    "save_partial", "analyze",
-)  # fmt: skip
+    "plan",
+    "open_environment",
+    "prepare_task",
+    "start_harness",
+    "run_harness",
+    "run_task",
+    "collect_artifacts",
+    "download_artifacts",
+    "recover_evaluation",
+    "save_evaluation_checkpoint",
+    "evaluate_environment",
+    "evaluate",
+    "save_partial",
+    "analyze",
+)
 """The phases that the specification names. Any other string is a phase too (`retry_wait` was seen)."""
 
 SEVERITIES = ("fatal", "error", "warning")

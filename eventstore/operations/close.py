@@ -70,7 +70,7 @@ def close_run(
     written, problems = _rebuild(run_dir, clock, files)
     return Closed(
         run_dir=run_dir, run_id=run_id, status=status, life=life, evidence=evidence, written=written, problems=problems
-    )  # fmt: skip
+    )
 
 
 def _look(run_dir: Path) -> tuple[Json | None, float | None]:

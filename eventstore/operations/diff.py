@@ -29,10 +29,15 @@ def diff_runs(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> Jso
     sides = [_side(run_dir, moment) for run_dir, moment in places]
     names = ("a", "b")
     report: Json = {
-        name: {"run_dir": str(run_dir), "run_id": run_id, "events": events, "status": side.counts.get("status"),
-               "at_event": moment.events if moment else None}
+        name: {
+            "run_dir": str(run_dir),
+            "run_id": run_id,
+            "events": events,
+            "status": side.counts.get("status"),
+            "at_event": moment.events if moment else None,
+        }
         for name, (run_dir, moment), (side, run_id, events) in zip(names, places, sides, strict=True)
-    }  # fmt: skip
+    }
     for side, _, _ in sides:
         side.counts.pop("status", None)
     return masked(report | compare(sides[0][0], sides[1][0]))

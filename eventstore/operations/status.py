@@ -169,8 +169,14 @@ def slowest_tasks(rows: timeline.State, last: float | None) -> list[Json]:
     for task in rows.tasks.values():
         end = task.finished_at if task.finished_at is not None else last
         if task.started_at is not None and end is not None:
-            found.append({"task_id": task.task_id, "seconds": end - task.started_at, "status": task.status,
-                          "retries": task.retries})  # fmt: skip
+            found.append(
+                {
+                    "task_id": task.task_id,
+                    "seconds": end - task.started_at,
+                    "status": task.status,
+                    "retries": task.retries,
+                }
+            )
     return sorted(found, key=lambda row: -float(row["seconds"] or 0))[:SLOWEST_SHOWN]  # type: ignore[arg-type]
 
 

@@ -242,9 +242,11 @@ def find_origin() -> Origin:
         context = import_module("agentcompass.runtime.logging").get_log_context()
         if context.request_key:
             return Origin(
-                str(context.orchestration_id), str(context.request_key), str(context.request_name),
+                str(context.orchestration_id),
+                str(context.request_key),
+                str(context.request_name),
                 int(context.request_index),
-            )  # fmt: skip
+            )
     except (ImportError, AttributeError, TypeError, ValueError):
         pass
     return Origin()

@@ -127,9 +127,17 @@ class RunRecorder:
         started = run_started(request, name, reused_from, secrets, clock())
         lock = reserve(run_dir, files)
         session = new_session(
-            run_dir, lock, request, started, durability=durability, origin=origin, secrets=secrets, files=files,
-            clock=clock, log_level=file_log_level,
-        )  # fmt: skip
+            run_dir,
+            lock,
+            request,
+            started,
+            durability=durability,
+            origin=origin,
+            secrets=secrets,
+            files=files,
+            clock=clock,
+            log_level=file_log_level,
+        )
         return cls(session, files=files, clock=clock)._begin(started)
 
     @classmethod
@@ -152,9 +160,14 @@ class RunRecorder:
         """
         run_dir = open_run(run_dir)
         session = found_session(
-            run_dir, durability=durability, origin=origin, files=files, clock=clock, log_level=file_log_level,
+            run_dir,
+            durability=durability,
+            origin=origin,
+            files=files,
+            clock=clock,
+            log_level=file_log_level,
             secrets=secret_environment_values(os.environ),
-        )  # fmt: skip
+        )
         recorder = cls(session, files=files, clock=clock)
         if not session.log.opened.records:
             # It died before its first event: what run_info.json says of the beginning goes into the stream now.
@@ -182,9 +195,14 @@ class RunRecorder:
         says). `on_progress` is called with each snapshot that is written.
         """
         session = found_session(
-            open_run(run_dir), durability=durability, origin=origin, files=files, clock=clock, log_level=None,
+            open_run(run_dir),
+            durability=durability,
+            origin=origin,
+            files=files,
+            clock=clock,
+            log_level=None,
             secrets=secret_environment_values(os.environ),
-        )  # fmt: skip
+        )
         session.keeps_run_info = False
         recorder = cls(session, files=files, clock=clock, on_progress=on_progress)
         if recorder._started is None:
@@ -210,9 +228,17 @@ class RunRecorder:
         secrets = secret_environment_values(os.environ)
         started = analysis_started(info, str(name or info.get("run_id") or run_dir.resolve().name))
         session = new_session(
-            run_dir, lock, None, started, durability=durability, origin=None, secrets=secrets, files=files, clock=clock,
+            run_dir,
+            lock,
+            None,
+            started,
+            durability=durability,
+            origin=None,
+            secrets=secrets,
+            files=files,
+            clock=clock,
             log_level=None,
-        )  # fmt: skip
+        )
         return cls(session, files=files, clock=clock)._begin(started)
 
     def _begin(self, started: RunStarted) -> "RunRecorder":

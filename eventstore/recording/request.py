@@ -20,20 +20,38 @@ from eventstore.redaction.redactor import compact_parameters, redact, redact_key
 NETWORK_MODES = ("public", "no-network", "allowlist", "denylist")
 PROCESS_SETTINGS = frozenset(
     {
-        "results_dir", "data_dir", "timeout_seconds", "cleanup_grace_seconds", "provider_limits", "env_open_qps",
-        "log_level", "file_log_level", "log_file", "progress", "auto_install_dependencies",
+        "results_dir",
+        "data_dir",
+        "timeout_seconds",
+        "cleanup_grace_seconds",
+        "provider_limits",
+        "env_open_qps",
+        "log_level",
+        "file_log_level",
+        "log_file",
+        "progress",
+        "auto_install_dependencies",
     }
-)  # fmt: skip
+)
 """Names that configure the process and never stand in a request's `execution`, `runtime` or `output`."""
 
 _PERSISTED_EXECUTION = frozenset(
     {
-        "attempts", "run_timeout_seconds", "run_timer_compensation_seconds", "evaluation_timeout_seconds",
-        "timeout_multiplier", "run_timeout_multiplier", "evaluation_timeout_multiplier",
-        "runresult_collect_timeout_seconds", "artifact_collect_timeout_seconds", "artifact_limits", "save_artifacts",
-        "artifacts", "artifact_collect",
+        "attempts",
+        "run_timeout_seconds",
+        "run_timer_compensation_seconds",
+        "evaluation_timeout_seconds",
+        "timeout_multiplier",
+        "run_timeout_multiplier",
+        "evaluation_timeout_multiplier",
+        "runresult_collect_timeout_seconds",
+        "artifact_collect_timeout_seconds",
+        "artifact_limits",
+        "save_artifacts",
+        "artifacts",
+        "artifact_collect",
     }
-)  # fmt: skip
+)
 
 
 class Section(Struct, frozen=True, kw_only=True):

@@ -150,9 +150,15 @@ def found_session(
 
     known = info.get("run_id") if info is not None else None
     log = EventLog.open(
-        run_dir, durability=durability, origin=origin, files=files, clock=clock, lock=lock, observe=observe,
+        run_dir,
+        durability=durability,
+        origin=origin,
+        files=files,
+        clock=clock,
+        lock=lock,
+        observe=observe,
         default_run_id=known if isinstance(known, str) else None,
-    )  # fmt: skip
+    )
     try:
         run_log = open_run_log(run_dir, log_level, secrets) if log_level is not None else None
     except BaseException:

@@ -67,14 +67,13 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _PROSE = frozenset(
-    {
-        "a", "an", "and", "are", "argument", "arguments", "at", "by", "can", "cannot", "could", "does", "expired",
-        "failed", "flag", "flags", "for", "from", "has", "have", "header", "headers", "if", "in", "incorrect",
-        "invalid", "is", "it", "length", "limit", "mismatch", "must", "not", "of", "on", "only", "option",
-        "options", "or", "parameter", "parameters", "provided", "received", "rejected", "should", "that", "the",
-        "this", "to", "unknown", "used", "value", "values", "was", "were", "with", "wrong",
-    }
-)  # fmt: skip
+    """
+        a an and are argument arguments at by can cannot could does expired failed flag flags for from has have
+        header headers if in incorrect invalid is it length limit mismatch must not of on only option options or
+        parameter parameters provided received rejected should that the this to unknown used value values was were
+        with wrong
+    """.split()
+)
 _CODE = re.compile(
     r"(?:self|cls|os|sys|config|cfg|conf|settings|args|opts|options|params|request|req|env|environ|ctx|context|kwargs"
     r"|client|model|secrets|credentials|process|tokenizer|data|resp|response|result)\.[A-Za-z_][\w.]*$|[A-Za-z_][\w.]*[(\[]"

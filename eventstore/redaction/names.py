@@ -18,20 +18,20 @@ MASK = "********"
 """What stands in place of a secret, in AgentCompass's records and in ours."""
 
 SENSITIVE_NAMES = frozenset(
-    {
-        "aksk", "authorization", "cookie", "jwt", "password", "proxy_authorization", "set_cookie", "token", "token_id",
-    }
-)  # fmt: skip
+    """
+        aksk authorization cookie jwt password proxy_authorization set_cookie token token_id
+    """.split()
+)
 SENSITIVE_ENDINGS = ("_key", "_secret", "_token", "_jwt", "_password")
 OPEN_NAMES = frozenset({"wrap_api_key"})
 """Names that end like a secret and hold none: `wrap_api_key` is a switch."""
 
 CONTAINER_NAMES = frozenset(
-    {
-        "auth", "authentication", "credentials", "headers",
-        "env", "env_variables", "run_env_variables", "evaluation_env_variables", "evaluation_environment_env_variables",
-    }
-)  # fmt: skip
+    """
+        auth authentication credentials headers env env_variables run_env_variables evaluation_env_variables
+        evaluation_environment_env_variables
+    """.split()
+)
 """Everything inside these is masked, whatever its own name: values of headers and of environment variables."""
 
 _ALPHANUMERIC = re.compile(r"[a-z0-9]+")
@@ -141,40 +141,39 @@ def _plain(value: Any) -> Any:
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _SECRET_WORDS = frozenset(
-    {
-        "password", "passwords", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "jwt", "aksk",
-        "authorization", "cookie", "credential", "credentials", "apikey", "apikeys", "authkey", "secretkey",
-        "accesskey", "privatekey", "accountkey", "sharedkey", "authtoken", "accesstoken", "refreshtoken",
-        "clientsecret",
-    }
-)  # fmt: skip
-_SECRET_WORD_ENDINGS = (
-    "password", "passwd", "passphrase", "apikey", "secretkey", "accesskey", "privatekey", "accountkey", "accesstoken",
-    "authtoken", "refreshtoken", "clientsecret",
-)  # fmt: skip
+    """
+        password passwords passwd passphrase passcode pwd secret secrets jwt aksk authorization cookie credential
+        credentials apikey apikeys authkey secretkey accesskey privatekey accountkey sharedkey authtoken accesstoken
+        refreshtoken clientsecret
+    """.split()
+)
+_SECRET_WORD_ENDINGS = tuple(
+    """
+    password passwd passphrase apikey secretkey accesskey privatekey accountkey accesstoken authtoken refreshtoken
+    clientsecret
+""".split()
+)
 _SECRET_KEYS = frozenset(
-    {
-        "access", "account", "admin", "api", "app", "auth", "client", "consumer", "deploy", "encryption", "license",
-        "master", "private", "root", "secret", "service", "shared", "signing", "ssh", "storage", "subscription",
-    }
-)  # fmt: skip
+    """
+        access account admin api app auth client consumer deploy encryption license master private root secret
+        service shared signing ssh storage subscription
+    """.split()
+)
 _ORDINARY_KEYS = frozenset(
-    {
-        "answer", "any", "bucket", "cache", "candidate", "case", "column", "composite", "config", "data", "dataset",
-        "dedup", "dict", "esc", "feature", "field", "file", "foreign", "gpg", "group", "hash", "idempotency", "image",
-        "index", "input", "item", "join", "json", "label", "lookup", "map", "metric", "name", "natural", "object",
-        "order", "output", "param", "partition", "path", "press", "primary", "public", "registry", "request", "routing",
-        "row", "run", "sample", "score", "section", "shard", "sort", "state", "task", "text", "trace", "unique",
-    }
-)  # fmt: skip
+    """
+        answer any bucket cache candidate case column composite config data dataset dedup dict esc feature field
+        file foreign gpg group hash idempotency image index input item join json label lookup map metric name
+        natural object order output param partition path press primary public registry request routing row run
+        sample score section shard sort state task text trace unique
+    """.split()
+)
 _ORDINARY_TOKENS = frozenset(
-    {
-        "a", "audio", "avg", "bad", "bos", "cls", "completion", "control", "current", "each", "end", "eof", "eos",
-        "every", "expected", "first", "generated", "image", "input", "invalid", "last", "mask", "max", "min", "new",
-        "next", "no", "num", "one", "output", "pad", "per", "predicted", "previous", "prompt", "same", "sep", "special",
-        "start", "stop", "target", "text", "this", "token", "total", "unexpected", "unk", "unknown", "vision", "word",
-    }
-)  # fmt: skip
+    """
+        a audio avg bad bos cls completion control current each end eof eos every expected first generated image
+        input invalid last mask max min new next no num one output pad per predicted previous prompt same sep
+        special start stop target text this token total unexpected unk unknown vision word
+    """.split()
+)
 
 
 def name_words(name: str) -> list[str]:

@@ -257,13 +257,12 @@ def _mask_announced(items: list[Any]) -> None:
 
 _SECRET_VARIABLE = re.compile("API_?KEY|TOKEN|SECRET|PASSW(?:OR)?D|CREDENTIAL")
 _ORDINARY_VARIABLE_ENDS = frozenset(
-    {
-        "algorithm", "budget", "class", "count", "dir", "directory", "enabled", "endpoint", "expires", "expiry", "file",
-        "filename", "helper", "home", "host", "id", "length", "limit", "mode", "name", "parallelism", "path", "port",
-        "prefix", "provider", "region", "size", "socket", "sock", "store", "timeout", "tokens", "ttl", "type", "uri",
-        "url", "user", "username", "version",
-    }
-)  # fmt: skip
+    """
+        algorithm budget class count dir directory enabled endpoint expires expiry file filename helper home host id
+        length limit mode name parallelism path port prefix provider region size socket sock store timeout tokens
+        ttl type uri url user username version
+    """.split()
+)
 _PLACE = re.compile(r"(?:~|/(?:app|data|dev|etc|home|mnt|opt|root|run|srv|tmp|usr|var|workspace|Users))/.*")
 _PASSWORD_IN_URL = re.compile(r"://[^\s/?#@]*?:([^\s/?#]+)@")
 

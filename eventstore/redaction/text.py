@@ -83,9 +83,14 @@ def _spans(text: str, secrets: Sequence[str]) -> list[Span]:
     if _LONG_WORD.search(text) is not None or "-----BEGIN" in text:
         spans += _shaped(text)
     if (
-        ":" in text or "=" in text or "--" in text
-        or "earer" in text or "EARER" in text or "asic" in text or "ASIC" in text
-    ):  # fmt: skip
+        ":" in text
+        or "=" in text
+        or "--" in text
+        or "earer" in text
+        or "EARER" in text
+        or "asic" in text
+        or "ASIC" in text
+    ):
         spans += _in_context(text)
     return spans
 

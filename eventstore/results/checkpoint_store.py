@@ -178,9 +178,7 @@ def _check_files(evaluation: Evaluation, run_dir: Path, limits: ArtifactLimits |
 # --- writing
 
 
-def update_section(
-    path: Path, name: str, value: Any, *, durable: bool = True, files: FileSystem = REAL
-) -> None:
+def update_section(path: Path, name: str, value: Any, *, durable: bool = True, files: FileSystem = REAL) -> None:
     """Replace one section (None: remove it) and leave the others as their bytes are; atomic.
 
     Raises OutputError beyond 32 MiB and for what can't be written, DamagedError where the file is no checkpoint.
@@ -245,9 +243,18 @@ def save_evaluation(
 
 
 _ORDER = (
-    "schema_version", "task_id", "attempt", "source_run_id", "source_evaluation_mode", "run_completed", "artifacts",
-    "run_result", "prepared_task", "network_policy", "driver_inputs",
-)  # fmt: skip
+    "schema_version",
+    "task_id",
+    "attempt",
+    "source_run_id",
+    "source_evaluation_mode",
+    "run_completed",
+    "artifacts",
+    "run_result",
+    "prepared_task",
+    "network_policy",
+    "driver_inputs",
+)
 
 
 def _masked(members: Json) -> Json:
@@ -270,8 +277,18 @@ def _attempt_of(path: Path) -> int | None:
     return attempt_number(path.parent.name) if path.name == CHECKPOINT_FILE else None
 
 
-def save_scheduler(path: Path, task_id: str, attempt: int, *, status: str, retries: int, stop_requested: bool = False,
-                   error: str = "", has_result: bool = True, durable: bool = True) -> None:  # fmt: skip
+def save_scheduler(
+    path: Path,
+    task_id: str,
+    attempt: int,
+    *,
+    status: str,
+    retries: int,
+    stop_requested: bool = False,
+    error: str = "",
+    has_result: bool = True,
+    durable: bool = True,
+) -> None:
     """Save the terminal state of an attempt whose task still runs; its result must be in `result.json` already."""
     if status not in ("completed", "failed") or retries < 0 or (status == "failed" and stop_requested):
         raise UsageError(f"no terminal state: {status!r:.40}, {retries} retries, stop requested {stop_requested}")

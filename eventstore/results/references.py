@@ -18,7 +18,7 @@ from eventstore.stream.filesystem import REAL, FileSystem
 _STATES = b"|".join(state.encode() for state in TASK_STATES)
 _NEEDLE = b'"directory"'
 _KEY = rb'("directory"[ \t\r\n]*:[ \t\r\n]*")'
-_PLACE = re.compile(_KEY + rb'details/(?:(?:' + _STATES + rb')/)?([^/"\\]+)/')
+_PLACE = re.compile(_KEY + rb"details/(?:(?:" + _STATES + rb')/)?([^/"\\]+)/')
 _ARTIFACTS = re.compile(_KEY + rb'(details/(?:[^/"\\]+/)?([^/"\\]+/[^/"\\]+)/)(?=' + ARTIFACTS_NAME.encode() + rb'")')
 
 Build = Callable[[re.Match[bytes]], bytes]

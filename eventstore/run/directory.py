@@ -56,9 +56,7 @@ def open_run(path: str | os.PathLike[str]) -> Path:
     return run_dir
 
 
-def find_runs(
-    root: str | os.PathLike[str], on_problem: Callable[[str, str], None] | None = None
-) -> Iterator[RunDir]:
+def find_runs(root: str | os.PathLike[str], on_problem: Callable[[str, str], None] | None = None) -> Iterator[RunDir]:
     """All run directories at or below `root`, in the order of their paths; a run inside a run is not looked for.
 
     Folders that can't be read, and link loops, are told to `on_problem(path, words)` and passed over. Raises

@@ -111,7 +111,7 @@ class EventLog:
             name = opened.run_id or run_id or default_run_id or run_dir.resolve().name
             return cls(
                 run_dir, opened, lock, run_id=name, durability=durability, origin=origin, files=files, clock=clock
-            )  # fmt: skip
+            )
         except BaseException:
             if opened is not None:
                 files.close(opened.fd)

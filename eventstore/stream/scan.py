@@ -430,8 +430,12 @@ class Scan:
             self.tail = Tail(torn_bytes=reader.torn_bytes, offset=reader.torn_offset)
             what = "NUL bytes" if not reader.torn_sample.strip(b"\0") else "bytes"
             self.lines.read += 1  # for the finding's line number only
-            self._note("torn_tail", f"the last {reader.torn_bytes} {what} have no newline: a write was cut off",
-                       reader.torn_offset, reader.torn_bytes)  # fmt: skip
+            self._note(
+                "torn_tail",
+                f"the last {reader.torn_bytes} {what} have no newline: a write was cut off",
+                reader.torn_offset,
+                reader.torn_bytes,
+            )
             self.lines.read -= 1
         if self._whole_stream:
             self._check_mark()

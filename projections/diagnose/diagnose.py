@@ -101,9 +101,14 @@ def _end_signals(facts: Facts, outcome: str, flights: list[Flight], stuck: dict[
         for phase, tasks in stuck.items():
             detail = f"{len(tasks)} of {len(flights)} tasks in flight hang in {phase}"
             for flight in tasks:
-                yield Signal(code=causes.STUCK.get(phase, "stalled"), weight=DECISIVE, certainty="inferred",
-                             detail=detail, evidence=_stuck_evidence(facts, flight),
-                             order=-(flight.phase_seconds or 0.0))  # fmt: skip
+                yield Signal(
+                    code=causes.STUCK.get(phase, "stalled"),
+                    weight=DECISIVE,
+                    certainty="inferred",
+                    detail=detail,
+                    evidence=_stuck_evidence(facts, flight),
+                    order=-(flight.phase_seconds or 0.0),
+                )
     match outcome:
         case "failed":
             yield from _failed(facts)
@@ -189,25 +194,42 @@ def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
     keys = {place.request_key for place in marks.starts}
     if marks.start_count > 1 and not facts.analysis_only and len(keys) > 1:
         second = marks.starts[1]
-        yield Signal(code="two_writers", weight=WRITERS if not unended else OUTCOME - 1, certainty="inferred",
-                     detail=f"{marks.start_count} run_started of {len(keys)} requests in one stream",
-                     evidence=_record(facts, second.seq, "another run_started"))  # fmt: skip
+        yield Signal(
+            code="two_writers",
+            weight=WRITERS if not unended else OUTCOME - 1,
+            certainty="inferred",
+            detail=f"{marks.start_count} run_started of {len(keys)} requests in one stream",
+            evidence=_record(facts, second.seq, "another run_started"),
+        )
     for finding in facts.findings:
         if VERDICTS.get(finding.code) == "error":
             yield _damage_signal(finding, facts, unended)
     for place in marks.lost:
         count, reason = place.payload.get("count"), place.payload.get("reason")
-        yield Signal(code="disk_full" if causes.of_text(str(reason)) == "disk_full" else "records_stopped",
-                     weight=RECORDS, certainty="certain", detail=f"{count} events could not be written: {reason}",
-                     evidence=_record(facts, place.seq, f"records_lost: {count}: {reason}"))  # fmt: skip
+        yield Signal(
+            code="disk_full" if causes.of_text(str(reason)) == "disk_full" else "records_stopped",
+            weight=RECORDS,
+            certainty="certain",
+            detail=f"{count} events could not be written: {reason}",
+            evidence=_record(facts, place.seq, f"records_lost: {count}: {reason}"),
+        )
     for step in marks.steps:
-        yield Signal(code="clock_step", weight=NOTE, certainty="certain", order=step.seq,
-                     detail=f"by {-step.seconds:.0f} s",
-                     evidence=_record(facts, step.seq, f"{-step.seconds:.3f} s before its predecessor"))  # fmt: skip
+        yield Signal(
+            code="clock_step",
+            weight=NOTE,
+            certainty="certain",
+            order=step.seq,
+            detail=f"by {-step.seconds:.0f} s",
+            evidence=_record(facts, step.seq, f"{-step.seconds:.3f} s before its predecessor"),
+        )
     if (went_on := facts.log_went_on_seconds) is not None:
-        yield Signal(code="records_stopped", weight=RECORDS, certainty="inferred",
-                     detail=f"signs of life for {went_on:.0f} s after the last record",
-                     evidence=_record(facts, marks.events - 1, "the last record"))  # fmt: skip
+        yield Signal(
+            code="records_stopped",
+            weight=RECORDS,
+            certainty="inferred",
+            detail=f"signs of life for {went_on:.0f} s after the last record",
+            evidence=_record(facts, marks.events - 1, "the last record"),
+        )
     for problem in facts.problems:
         yield Signal(code="stream_damaged", weight=RECORDS, certainty="certain", evidence=problem, detail=problem.text)
 
@@ -223,8 +245,14 @@ def _damage_signal(finding: Finding, facts: Facts, unended: bool) -> Signal:
         weight = OUTCOME - 1
     evidence = Evidence(file=STREAM, line=finding.line, seq=finding.seq, text=f"{finding.code}: {finding.message}")
     certainty: Certainty = "inferred" if second else "certain"
-    return Signal(code=code, weight=weight, certainty=certainty, evidence=evidence, order=finding.line or 0,
-                  detail=f"{finding.code}: {finding.message}")  # fmt: skip
+    return Signal(
+        code=code,
+        weight=weight,
+        certainty=certainty,
+        evidence=evidence,
+        order=finding.line or 0,
+        detail=f"{finding.code}: {finding.message}",
+    )
 
 
 # -- issues, the log, phases
@@ -239,8 +267,14 @@ def _issue_signals(facts: Facts) -> Iterator[Signal]:
         weight = FATAL if issue.severity == "fatal" and not issue.discarded else ERROR
         text = f"{issue.severity} in {issue.phase}: {issue.code}: {issue.message}"
         evidence = Evidence(file=issue.file, text=text, task_id=issue.task_id, attempt=issue.attempt)
-        yield Signal(code=_cause_of(facts, issue), weight=weight, certainty="certain", evidence=evidence,
-                     order=_moment(facts, issue.task_id), detail=issue.message)  # fmt: skip
+        yield Signal(
+            code=_cause_of(facts, issue),
+            weight=weight,
+            certainty="certain",
+            evidence=evidence,
+            order=_moment(facts, issue.task_id),
+            detail=issue.message,
+        )
 
 
 def _cause_of(facts: Facts, issue: IssueFact) -> str:
@@ -275,14 +309,19 @@ def _log_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
             yield _note_signal(note, code, weight)
 
 
-_OF_THE_HOST = frozenset({"disk_full", "out_of_memory", "too_many_open_files", "stopped_by_user",
-                          "terminated_by_signal"})  # fmt: skip
+_OF_THE_HOST = frozenset(
+    {"disk_full", "out_of_memory", "too_many_open_files", "stopped_by_user", "terminated_by_signal"}
+)
 
 
 def _note_signal(note: LogNote, code: str, weight: int) -> Signal:
     words = note.exception or note.text
-    evidence = Evidence(file=LOG, line=note.line, text=f"{note.level}: {note.text}" + (
-        f": {note.exception}" if note.exception else ""), task_id=note.task_id)  # fmt: skip
+    evidence = Evidence(
+        file=LOG,
+        line=note.line,
+        text=f"{note.level}: {note.text}" + (f": {note.exception}" if note.exception else ""),
+        task_id=note.task_id,
+    )
     return Signal(code=code, weight=weight, certainty="inferred", evidence=evidence, order=note.line, detail=words)
 
 
@@ -295,8 +334,9 @@ def _phase_signals(facts: Facts) -> Iterator[Signal]:
         code = causes.of_stage(row.phase, row.error)
         if code is not None:
             evidence = _record(facts, row.seq, f"phase {row.phase}: {row.error}", row.task_id, row.attempt)
-            yield Signal(code=code, weight=ERROR, certainty="certain", evidence=evidence, order=row.seq,
-                         detail=row.error)  # fmt: skip
+            yield Signal(
+                code=code, weight=ERROR, certainty="certain", evidence=evidence, order=row.seq, detail=row.error
+            )
 
 
 def _blind_signals(facts: Facts, signals: list[Signal]) -> Iterator[Signal]:
@@ -311,8 +351,14 @@ def _blind_signals(facts: Facts, signals: list[Signal]) -> Iterator[Signal]:
         text = f"task_finished with severity {severity}; its issues are not in this directory"
         if row is not None:
             text += f"; retried in {row.stage} because of {row.matched_pattern!r}"
-        yield Signal(code=suggested or "unknown", weight=FATAL if severity == "fatal" else ERROR, certainty="inferred",
-                     evidence=_record(facts, seq, text, task_id), order=seq, detail=text)  # fmt: skip
+        yield Signal(
+            code=suggested or "unknown",
+            weight=FATAL if severity == "fatal" else ERROR,
+            certainty="inferred",
+            evidence=_record(facts, seq, text, task_id),
+            order=seq,
+            detail=text,
+        )
 
 
 def _suggested(row: timeline.RetryRow | None) -> str | None:

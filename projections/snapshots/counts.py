@@ -57,10 +57,20 @@ class State(Struct):
 
 
 COUNTERS = (
-    "total_tasks", "reused_tasks", "pending_tasks", "running_tasks", "finished_tasks", "completed_tasks",
-    "failed_tasks", "error_tasks", "warning_tasks", "skipped_tasks", "attempts_started", "attempts_finished",
+    "total_tasks",
+    "reused_tasks",
+    "pending_tasks",
+    "running_tasks",
+    "finished_tasks",
+    "completed_tasks",
+    "failed_tasks",
+    "error_tasks",
+    "warning_tasks",
+    "skipped_tasks",
+    "attempts_started",
+    "attempts_finished",
     "partials_saved",
-)  # fmt: skip
+)
 """The counters of progress.json, in its order."""
 
 

@@ -196,30 +196,42 @@ def phases(state: State) -> list[Json]:
     found = []
     for phase in dict.fromkeys([*state.stays, *inside]):
         stays = state.stays.get(phase, Stays())
-        found.append({
-            "phase": phase,
-            "running": inside.get(phase, 0),
-            "stays": stays.count,
-            "total_seconds": stays.total_seconds,
-            "median_seconds": median(stays.recent) if stays.recent else None,
-            "longest_seconds": stays.longest_seconds,
-        })  # fmt: skip
+        found.append(
+            {
+                "phase": phase,
+                "running": inside.get(phase, 0),
+                "stays": stays.count,
+                "total_seconds": stays.total_seconds,
+                "median_seconds": median(stays.recent) if stays.recent else None,
+                "longest_seconds": stays.longest_seconds,
+            }
+        )
     return sorted(found, key=lambda row: -as_float(row["total_seconds"]))
 
 
 def idle(state: State, now: float, limit: int) -> list[Json]:
     """The attempts that have been longest in their phase, against the median of finished stays there."""
-    inside = ((stay.since, task_id, attempt) for task_id, seat in state.seats.items()
-              for attempt, stay in seat.attempts.items())  # fmt: skip
+    inside = (
+        (stay.since, task_id, attempt)
+        for task_id, seat in state.seats.items()
+        for attempt, stay in seat.attempts.items()
+    )
     medians = {name: median(stays.recent) for name, stays in state.stays.items() if stays.recent}
     found = []
     for since, task_id, attempt in nsmallest(limit, inside, key=lambda item: item[0]):
         seat = state.seats[task_id]
         phase = seat.attempts[attempt].phase
-        found.append({
-            "task_id": task_id, "phase": phase, "attempt": attempt, "seconds": now - seat.started_at,
-            "phase_seconds": now - since, "siblings_seconds": medians.get(phase), "retries": seat.retries,
-        })  # fmt: skip
+        found.append(
+            {
+                "task_id": task_id,
+                "phase": phase,
+                "attempt": attempt,
+                "seconds": now - seat.started_at,
+                "phase_seconds": now - since,
+                "siblings_seconds": medians.get(phase),
+                "retries": seat.retries,
+            }
+        )
     return found
 
 

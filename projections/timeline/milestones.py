@@ -91,10 +91,18 @@ def render(state: State, /) -> bytes:
     return codec.dump_pretty(to_builtins(state), sort_keys=False)
 
 
-_NOTED = frozenset({
-    "run_started", "tasks_loaded", "reuse_loaded", "summary_started", "run_finished", "records_lost", "task_finished",
-    "attempt_started",
-})  # fmt: skip
+_NOTED = frozenset(
+    {
+        "run_started",
+        "tasks_loaded",
+        "reuse_loaded",
+        "summary_started",
+        "run_finished",
+        "records_lost",
+        "task_finished",
+        "attempt_started",
+    }
+)
 
 
 def _note_step(state: State, seq: int, seconds: float) -> None:

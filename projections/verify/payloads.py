@@ -44,4 +44,3 @@ class DuplicateKeys:
             task_id = block.heads[index].task_id
             words = f"{name[:80]} stands twice in one object"
             self._notes.add("duplicate_key", words, Place(block, index), task_id=task_id)
-

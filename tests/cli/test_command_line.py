@@ -20,6 +20,7 @@ from tests.tools.streams import plain_line
 ROOT = Path(__file__).parents[2]
 CODE = "import sys; from cli.main import main; main(sys.argv[1:])"
 
+
 def run(*arguments: object, **options: object) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-c", CODE, *map(str, arguments)]
     return subprocess.run(argv, text=True, cwd=ROOT, **({"capture_output": True} | options))  # type: ignore[call-overload, no-any-return]

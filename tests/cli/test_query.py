@@ -84,9 +84,19 @@ def test_odd_values_have_a_form_in_json_and_parquet(tmp_path: Path) -> None:
     )
     (row,) = answer(sql, ROOT)
     assert row == {
-        "n": None, "h": 1e30, "t": "2026-01-02T03:04:05.500000", "d": "2026-01-02", "i": 90.0, "l": [1, None],
-        "s": {"a": "x"}, "b": "01", "e": 1.5, "j": {"a": [1]}, "k": '{"a": NaN}', "z": None,
-    }  # fmt: skip
+        "n": None,
+        "h": 1e30,
+        "t": "2026-01-02T03:04:05.500000",
+        "d": "2026-01-02",
+        "i": 90.0,
+        "l": [1, None],
+        "s": {"a": "x"},
+        "b": "01",
+        "e": 1.5,
+        "j": {"a": [1]},
+        "k": '{"a": NaN}',
+        "z": None,
+    }
     file = tmp_path / "odd.parquet"
     assert query(sql, ROOT, "--format", "parquet", "-o", file).returncode == 0
     import duckdb
@@ -159,7 +169,7 @@ def test_text_from_records_reaches_a_table_without_control_characters(tmp_path: 
         out = query("SELECT task_id, run_id FROM events", tmp_path, "--format", form).stdout
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", out), form
     assert answer("SELECT task_id FROM events", tmp_path) == [{"task_id": evil}]
-    bad = query(f"SELECT * FROM \"{evil}\"", tmp_path)
+    bad = query(f'SELECT * FROM "{evil}"', tmp_path)
     assert "\x1b" not in bad.stderr
 
 

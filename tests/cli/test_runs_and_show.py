@@ -36,8 +36,10 @@ def test_runs_has_a_row_for_each_recorded_run(runs_root: Path, command: Command)
             assert row[name] == stored[name], (row["run_key"], name)
         assert row["life"] == ("finished" if row["status"] == "completed" or row["status"] == "failed" else "silent")
     assert {row["run_key"].split("/")[1]: row["retries"] for row in rows if row["retries"]} == {
-        "p_429": 12, "r_kill_mid": 7, "r_retry2": 10,
-    }  # fmt: skip
+        "p_429": 12,
+        "r_kill_mid": 7,
+        "r_retry2": 10,
+    }
     assert command("runs", runs_root) == 0
     assert command.out.count("\n") >= len(rows) + 2 and "r_kill_mid" in command.out
 
@@ -62,9 +64,13 @@ except KeyboardInterrupt:
 def test_ctrl_c_is_answered_once_and_by_no_other_process() -> None:
     """A terminal sends it to all of them; only the first says a word."""
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED], cwd=Path(__file__).parents[2], start_new_session=True, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", INTERRUPTED],
+        cwd=Path(__file__).parents[2],
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     time.sleep(2)
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=30) == ("interrupted\n", "")

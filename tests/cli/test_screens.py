@@ -60,8 +60,12 @@ def in_terminal(arguments: list[str], width: int, **environment: str) -> bytes:
     env.pop("FORCE_COLOR", None)
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
-        stdout=side, stderr=side, stdin=side, env=env, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        stdout=side,
+        stderr=side,
+        stdin=side,
+        env=env,
+        cwd=Path(__file__).parents[2],
+    )
     os.close(side)
     parts = []
     while True:
@@ -141,8 +145,10 @@ def test_a_reader_that_goes_away_is_no_error(run_dir: Copy) -> None:
     for arguments in (["tail", str(run_dir("r_retry2"))], ["diagnose", str(run_dir("p_429"))]):
         process = subprocess.Popen(
             [sys.executable, "-c", "from cli.main import main; main()", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
         assert process.stdout is not None
         process.stdout.close()
         _, err = process.communicate(timeout=60)

@@ -34,10 +34,20 @@ def line_of(**changes: Any) -> bytes:
 def test_all_thirteen_events_are_typed_and_named_as_the_specification_names_them() -> None:
     """The tags are the storage format; the order of members is the specification's."""
     assert set(KNOWN_EVENTS) >= {
-        "run_started", "tasks_loaded", "reuse_loaded", "task_started", "phase_changed", "attempt_started",
-        "execution_plan_resolved", "attempt_retry", "attempt_finished", "partial_saved", "task_finished",
-        "summary_started", "run_finished",
-    }  # fmt: skip
+        "run_started",
+        "tasks_loaded",
+        "reuse_loaded",
+        "task_started",
+        "phase_changed",
+        "attempt_started",
+        "execution_plan_resolved",
+        "attempt_retry",
+        "attempt_finished",
+        "partial_saved",
+        "task_finished",
+        "summary_started",
+        "run_finished",
+    }
     for name, kind in KNOWN_EVENTS.items():
         line = codec.encode(kind(run_id="r", timestamp=2))  # type: ignore[arg-type]
         assert list(json.loads(line)) == list(ENVELOPE)
@@ -191,9 +201,22 @@ def test_typed_payloads_write_only_what_is_set() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{}, [], {"a": []}, {"a": {}, "b": [{}], "c": [[]]}, {"é\n\t\"\\\x7f\u2028": "é\x1f"}, 1.5, 1e16, 1e-7,
-     float("nan"), float("-inf"), {"a": [1, 2, {"b": None}]}, 10**30, {"z": 1, "a": 2}],
-)  # fmt: skip
+    [
+        {},
+        [],
+        {"a": []},
+        {"a": {}, "b": [{}], "c": [[]]},
+        {'é\n\t"\\\x7f\u2028': "é\x1f"},
+        1.5,
+        1e16,
+        1e-7,
+        float("nan"),
+        float("-inf"),
+        {"a": [1, 2, {"b": None}]},
+        10**30,
+        {"z": 1, "a": 2},
+    ],
+)
 @pytest.mark.parametrize("sort_keys", [True, False])
 def test_snapshot_layout_is_the_standard_librarys(value: Any, sort_keys: bool) -> None:
     """Laid out fast, but to the byte as AgentCompass's json.dump(indent=2) does it."""

@@ -81,7 +81,10 @@ def seeds() -> list[bytes]:
     odd += [
         plain[1].replace(b'"payload":{', b'"payload":{' + text)
         for text in (
-            b'"a":"\\ud835",', b'"a":1,"a":2,', b'"a":' + b"[" * 50 + b"]" * 50 + b",", b'"\\u0000":"\xc2\x85",'
+            b'"a":"\\ud835",',
+            b'"a":1,"a":2,',
+            b'"a":' + b"[" * 50 + b"]" * 50 + b",",
+            b'"\\u0000":"\xc2\x85",',
         )
     ]
     found = [b"".join(sealed), b"".join(plain), *sealed, *odd, b"\xef\xbb\xbf" + plain[0], plain[0][:-1] + b"\r\n", b""]

@@ -369,7 +369,7 @@ def test_a_full_disk_is_told_and_the_answer_comes_all_the_same(
         grow(runs, 60_000)
     right = truth(runs)
     before = {path.name: path.read_bytes() for path in file.parent.iterdir()}
-    monkeypatch.setattr(open, "default_file", lambda root: file)
+    monkeypatch.setattr(access, "default_file", lambda root: file)
     rng = random.Random(1)
     for room in (0, 5000, 20_000, *(rng.randrange(3_000_000) for _ in range(3))):
         lay_down(before, file.parent)

@@ -76,24 +76,36 @@ def check_run(connection: Any, run_key: str, path: Path) -> None:
     counters = ask(f"SELECT {', '.join(COUNTERS)}, status, events FROM runs WHERE run_key = ?")[0]
     folded = snapshots.progress or dict.fromkeys(COUNTERS, 0) | {"status": (snapshots.run_info or {}).get("status")}
     assert counters == (*(folded[name] for name in COUNTERS), folded["status"], len(records))
-    damage = ask('SELECT code, line, "offset", length FROM damage WHERE run_key = ? AND file = \'progress.jsonl\'')
+    damage = ask("SELECT code, line, \"offset\", length FROM damage WHERE run_key = ? AND file = 'progress.jsonl'")
     findings = [(f.code, f.line, f.offset, f.length) for f in stream.findings if f.code != "unsealed"]
     assert sorted(damage, key=repr) == sorted(findings, key=repr)
 
 
 TEXTS = (
-    "run_id", "event", "task_id", "category", "phase", "status", "orchestration_id", "request_key", "request_name",
-)  # fmt: skip
+    "run_id",
+    "event",
+    "task_id",
+    "category",
+    "phase",
+    "status",
+    "orchestration_id",
+    "request_key",
+    "request_name",
+)
 
 
 def wanted_row(record: Recorded) -> tuple[Any, ...]:
     """The row of an event, without its payload."""
     members = envelope_members(record.event)
     return (
-        record.seq, record.line_number, record.offset, moments(record.event.timestamp),
+        record.seq,
+        record.line_number,
+        record.offset,
+        moments(record.event.timestamp),
         *(values.text(members[name]) for name in TEXTS),
-        values.as_int(members["attempt"]), values.as_int(members["request_index"]),
-    )  # fmt: skip
+        values.as_int(members["attempt"]),
+        values.as_int(members["request_index"]),
+    )
 
 
 def check_timeline(ask: Callable[[str], list[Any]], path: Path) -> None:
@@ -102,13 +114,14 @@ def check_timeline(ask: Callable[[str], list[Any]], path: Path) -> None:
         by_kind.setdefault(type(row).__name__, []).append(to_builtins(row))
     for view, kind, names in (
         (
-            "phases", "PhaseRow",
+            "phases",
+            "PhaseRow",
             ("seq", "task_id", "attempt", "category", "phase", "seconds", "ended_seq", "updates", "status", "error"),
         ),
         ("tasks", "TaskRow", ("task_id", "category", "status", "severity", "seconds", "attempts", "last_phase")),
         ("attempts", "AttemptRow", ("task_id", "attempt", "status", "seconds", "starts", "retries", "phases")),
         ("retries", "RetryRow", ("seq", "task_id", "attempt", "retry", "stage", "phase", "discarded_seconds")),
-    ):  # fmt: skip
+    ):
         got = ask(f"SELECT {', '.join(names)} FROM {view} WHERE run_key = ?")
         wanted = [tuple(row[name] for name in names) for row in by_kind.get(kind, [])]
         assert sorted(map(repr, got)) == sorted(map(repr, wanted)), view
@@ -212,8 +225,11 @@ ODD_LINES = [
     odd("{}", unheard_of='{"of":true}', seq="7"),
     odd('{"text":"\\u0000 \\u2028 \u2028 \u202e"}'),
     odd("{}", event='"who_knows"'),
-    b"\n", b"[1,2]\n", b"garbage\n", b"\xff\xfe\n",
-]  # fmt: skip
+    b"\n",
+    b"[1,2]\n",
+    b"garbage\n",
+    b"\xff\xfe\n",
+]
 
 
 def test_views_over_damaged_streams_agree_with_the_folds(tmp_path: Path) -> None:

@@ -21,9 +21,21 @@ from tests.tools.recorded import ROOT, RUNS
 
 MEMORY = CatalogChoice(off=True)
 VIEWS = (
-    "runs", "events", "tasks", "attempts", "phases", "retries", "plans", "issues", "results", "metrics", "params",
-    "logs", "artifacts", "damage",
-)  # fmt: skip
+    "runs",
+    "events",
+    "tasks",
+    "attempts",
+    "phases",
+    "retries",
+    "plans",
+    "issues",
+    "results",
+    "metrics",
+    "params",
+    "logs",
+    "artifacts",
+    "damage",
+)
 STREAM = (ROOT / RUNS["r_retry2"] / "progress.jsonl").read_bytes()
 
 
@@ -212,8 +224,10 @@ def test_a_refresh_while_somebody_reads_neither_waits_nor_disturbs(tmp_path: Pat
     before = reader.execute("SELECT count(*) FROM events").fetchall()
     done = subprocess.run(
         [sys.executable, "-c", f"from eventstore.history import session; session.index({str(tmp_path)!r})"],
-        cwd=Path(__file__).parents[2], timeout=60, check=True,
-    )  # fmt: skip
+        cwd=Path(__file__).parents[2],
+        timeout=60,
+        check=True,
+    )
     assert done.returncode == 0
     append(path, STREAM[5000:])
     assert_current(tmp_path)
@@ -386,9 +400,13 @@ def test_a_script_without_a_main_guard_builds_with_workers(tmp_path: Path) -> No
     shutil.copytree(ROOT, tmp_path / "runs")
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    )
     assert (done.stdout.split()[0], done.stdout.count("built"), done.stderr, done.returncode) == ("built", 1, "", 0)
 
 

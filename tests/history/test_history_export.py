@@ -63,7 +63,7 @@ def test_only_partitions_that_changed_are_written_again(tmp_path: Path) -> None:
     root, out = tmp_path / "runs", tmp_path / "out"
     shutil.copytree(ROOT / RUNS["r_ok"], root / "a")
     line: dict[str, Any] = {"run_id": "b", "event": "run_started", "timestamp": 1_700_000_000.0}
-    line["payload"] = {"benchmark": "../evil/\"x\"", "model": "m"}
+    line["payload"] = {"benchmark": '../evil/"x"', "model": "m"}
     (root / "b").mkdir()
     (root / "b" / "progress.jsonl").write_text(json.dumps(line) + "\n")
     first = export_parquet([root], out, choice=CatalogChoice())

@@ -35,7 +35,7 @@ def test_a_documented_question_is_answered(
     places = {"RUN": run_dir("p_429"), "OTHER": run_dir("r_retry2"), "TASK": "arith-001", "RUNS": runs_root}
     words = shlex.split(line)[1:]
     for name, place in places.items():
-        words = [f"{place}{word[len(name):]}" if word.partition("@")[0] == name else word for word in words]
+        words = [f"{place}{word[len(name) :]}" if word.partition("@")[0] == name else word for word in words]
     code = command(*words, "--json")
     assert code in (0, 1), command.out + command.err
     texts = command.out.splitlines() if answer == "lines" else [command.out]

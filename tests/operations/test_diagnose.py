@@ -90,7 +90,12 @@ def test_a_killed_run_tells_what_was_in_flight(run_dir: Copy) -> None:
     assert [flight["task_id"] for flight in flights] == [f"arith-{n:03d}" for n in range(9, 15)]
     assert flights[0]["phase"] == "retry_wait" and flights[0]["attempt"] == 2 and flights[0]["phase_seconds"] > 0
     assert report["results"] | {"states": None} == {
-        "complete": 9, "partial": 6, "missing": 45, "stored": True, "states": None}  # fmt: skip
+        "complete": 9,
+        "partial": 6,
+        "missing": 45,
+        "stored": True,
+        "states": None,
+    }
     assert report["score"]["usable"] is False and report["certainty"] == "inferred"
 
 
@@ -99,7 +104,9 @@ def test_retries_tell_what_they_burnt_and_bought(run_dir: Copy) -> None:
     retries = diagnose_run(run_dir("r_retry2"))["retries"]
     assert retries["count"] == 10 and retries["discarded_seconds"] > 0
     assert {(row["stage"], row["matched_pattern"]) for row in retries["reasons"]} == {
-        ("prepare_task", "fatal"), ("attempt", "400|bad request")}  # fmt: skip
+        ("prepare_task", "fatal"),
+        ("attempt", "400|bad request"),
+    }
     assert retries["recovered_tasks"] == retries["tasks"]
 
 

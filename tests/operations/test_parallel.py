@@ -28,8 +28,12 @@ def both(path: Path) -> tuple[Scan, Scan]:
     one, two = scan(path), scan(path)
     assert replay(one, Base()) == parallel_replay.replay_stream(two, Base())
     assert (one.records, one.lines, one.verdicts, one.findings, one.tail) == (
-        two.records, two.lines, two.verdicts, two.findings, two.tail
-    )  # fmt: skip
+        two.records,
+        two.lines,
+        two.verdicts,
+        two.findings,
+        two.tail,
+    )
     return one, two
 
 

@@ -73,19 +73,35 @@ def checkpoint(store: TaskStore, run: Path, task_id: str, attempt: int, mode: st
     folder = store.attempt_dir(task_id, attempt)
     manifest = collect(run, folder, [], sandbox_root(run), durable=False)
     members = {
-        "task_id": task_id, "attempt": attempt, "source_run_id": run.name, "source_evaluation_mode": mode,
-        "artifacts": manifest, "network_policy": {"network_mode": "public", "allowed_hosts": [], "denied_hosts": []},
+        "task_id": task_id,
+        "attempt": attempt,
+        "source_run_id": run.name,
+        "source_evaluation_mode": mode,
+        "artifacts": manifest,
+        "network_policy": {"network_mode": "public", "allowed_hosts": [], "denied_hosts": []},
         "run_result": {
-            "task_id": task_id, "status": "completed", "category": "all", "final_answer": task_id[1:],
-            "ground_truth": None, "trajectory": None, "issues": [], "artifacts": {}, "metrics": {}, "telemetry": {},
-            "meta": None, "extra": {},
+            "task_id": task_id,
+            "status": "completed",
+            "category": "all",
+            "final_answer": task_id[1:],
+            "ground_truth": None,
+            "trajectory": None,
+            "issues": [],
+            "artifacts": {},
+            "metrics": {},
+            "telemetry": {},
+            "meta": None,
+            "extra": {},
         },
         "prepared_task": {
-            "task_id": task_id, "category": "all", "ground_truth": task_id[1:],
+            "task_id": task_id,
+            "category": "all",
+            "ground_truth": task_id[1:],
             "input": {"prompt": task_id[1:], "media": [], "files": [], "workspace": None, "tools": [], "messages": []},
-            "output": {"answer": "a number", "files": []}, "metadata": {},
+            "output": {"answer": "a number", "files": []},
+            "metadata": {},
         },
-    }  # fmt: skip
+    }
     save_evaluation(run, folder / "checkpoint.json", members | changes, durable=False)
     return folder / "checkpoint.json"
 
@@ -181,9 +197,12 @@ def test_an_attempt_kept_from_an_unfinished_task_is_published_as_agentcompass_di
     assert theirs is not None
     plan = {"k": 2, "strategy": "avg"}
     TaskStore(target).publish(
-        "arith-009", category=theirs.category, ground_truth=theirs.ground_truth, attempt_plan=plan,
+        "arith-009",
+        category=theirs.category,
+        ground_truth=theirs.ground_truth,
+        attempt_plan=plan,
         attempts={2: outcome("1", ERROR)},
-    )  # fmt: skip
+    )
     mine = find_task(target, "arith-009")
     assert mine is not None and mine.relative == theirs.relative and mine.members == theirs.members
     first, second = (json.loads((task.attempts[1].path / "result.json").read_text()) for task in (mine, theirs))
@@ -199,9 +218,13 @@ def test_a_run_of_ours_is_planned_attempt_by_attempt(ours: Path) -> None:
     plan = plan_reuse(ours, TOY)
     assert plan.reused == ["t0", "t1"] and plan.severity_counts == {"error": 1}
     assert actions(plan) == {
-        ("t0", 1): "keep", ("t0", 2): "keep", ("t1", 1): "keep", ("t1", 2): "keep", ("t2", 1): "keep",
+        ("t0", 1): "keep",
+        ("t0", 2): "keep",
+        ("t1", 1): "keep",
+        ("t1", 2): "keep",
+        ("t2", 1): "keep",
         ("t2", 2): "rescore",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -272,9 +295,13 @@ def test_attempts_after_one_that_passed_are_not_needed(tmp_path: Path) -> None:
     recorder.close()
     wanted = Wanted(benchmark_id="toy", k=3, strategy="pass", max_retries=1, retry_patterns=["400"])
     assert actions(plan_reuse(run, wanted)) == {
-        ("t0", 1): "keep", ("t0", 2): "skip", ("t0", 3): "skip",
-        ("t1", 1): "skip", ("t1", 2): "keep", ("t1", 3): "skip",
-    }  # fmt: skip
+        ("t0", 1): "keep",
+        ("t0", 2): "skip",
+        ("t0", 3): "skip",
+        ("t1", 1): "skip",
+        ("t1", 2): "keep",
+        ("t1", 3): "skip",
+    }
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -342,8 +369,15 @@ def test_an_older_result_is_kept_only_where_its_failure_is_classified(ours: Path
         (folder / "attempt-1").mkdir(parents=True)
         shared = {"category": None, "ground_truth": "0", "attempt_plan": {"k": 2, "strategy": "avg"}}
         (folder / "task.json").write_text(json.dumps(index | shared))
-        whole = {"metrics": {}, "final_answer": "0", "trajectory": {}, "artifacts": {}, "analysis_result": {},
-                 "meta": {"benchmark": {}, "harness": {}}, "retry_count": 0}  # fmt: skip
+        whole = {
+            "metrics": {},
+            "final_answer": "0",
+            "trajectory": {},
+            "artifacts": {},
+            "analysis_result": {},
+            "meta": {"benchmark": {}, "harness": {}},
+            "retry_count": 0,
+        }
         (folder / "attempt-1" / "result.json").write_text(json.dumps(members | whole))
     plan = plan_reuse(ours, TOY)
     assert plan.reused == ["t0"]

@@ -93,8 +93,18 @@ def test_json_has_the_members_that_others_rely_on(command: Command, runs_root: P
     assert document["checked"]["events"] == sum(len(list(scan(runs_root / key))) for key in RUNS.values())
     for finding in document["findings"]:
         assert list(finding) == [
-            "code", "severity", "run_key", "run_id", "file", "offset", "line", "seq", "task_id", "attempt", "message",
-        ]  # fmt: skip
+            "code",
+            "severity",
+            "run_key",
+            "run_id",
+            "file",
+            "offset",
+            "line",
+            "seq",
+            "task_id",
+            "attempt",
+            "message",
+        ]
     in_flight = [finding for finding in document["findings"] if finding["code"] == "task_in_flight"]
     assert {finding["run_id"] for finding in in_flight} == KILLED
 
@@ -107,7 +117,11 @@ def test_text_names_file_line_and_offset_and_ends_with_the_facts(
     breaking.repeat("attempt_started")(run)
     assert command("verify", run) == 1
     lines = command.out.splitlines()
-    found = next(re.match(r"(.*):(\d+):(\d+): error attempt_started_twice: .* \[task (.*) attempt 1\]$", line) for line in lines if "twice" in line)  # noqa: E501
+    found = next(
+        re.match(r"(.*):(\d+):(\d+): error attempt_started_twice: .* \[task (.*) attempt 1\]$", line)
+        for line in lines
+        if "twice" in line
+    )
     assert found is not None
     content = (run / "progress.jsonl").read_bytes()
     start = int(found[3])

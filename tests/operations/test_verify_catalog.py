@@ -96,9 +96,7 @@ def test_a_broken_catalog_is_no_fault_of_the_run(run_dir: Callable[[str], Path],
 
 
 @pytest.mark.parametrize("with_catalog", [False, True])
-def test_verify_never_loads_duckdb_into_its_own_process(
-    run_dir: Callable[[str], Path], with_catalog: bool
-) -> None:
+def test_verify_never_loads_duckdb_into_its_own_process(run_dir: Callable[[str], Path], with_catalog: bool) -> None:
     """Without a catalog it is not loaded at all; with one, by a child that ends before others are forked."""
     run = run_dir("r_ok")
     if with_catalog:

@@ -194,13 +194,25 @@ MEMBERS = st.fixed_dictionaries(
         "timestamp": st.one_of(st.floats(), st.integers(-5, 2000), st.just(10**400)),
         "payload": st.dictionaries(
             st.sampled_from(
-                ["index", "total", "severity", "total_tasks", "reused_tasks", "tasks_to_run", "reused_severity_counts",
-                 "retry", "max_retries", "scope", "error", "request"]
+                [
+                    "index",
+                    "total",
+                    "severity",
+                    "total_tasks",
+                    "reused_tasks",
+                    "tasks_to_run",
+                    "reused_severity_counts",
+                    "retry",
+                    "max_retries",
+                    "scope",
+                    "error",
+                    "request",
+                ]
             ),
             st.one_of(ODD, st.dictionaries(st.sampled_from(["error", "execution"]), ODD)),
         ),
     },
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300, deadline=None)

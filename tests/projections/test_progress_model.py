@@ -15,10 +15,25 @@ from projections.snapshots import counts, progress
 
 TASKS = st.sampled_from(["a", "b", "c", "", None])
 NAMES = st.sampled_from(
-    ["run_started", "tasks_loaded", "reuse_loaded", "task_started", "phase_changed", "attempt_started",
-     "phase_changed", "execution_plan_resolved", "attempt_retry", "attempt_finished", "partial_saved", "task_finished",
-     "summary_started", "run_finished", "something_new", "records_lost"]
-)  # fmt: skip
+    [
+        "run_started",
+        "tasks_loaded",
+        "reuse_loaded",
+        "task_started",
+        "phase_changed",
+        "attempt_started",
+        "phase_changed",
+        "execution_plan_resolved",
+        "attempt_retry",
+        "attempt_finished",
+        "partial_saved",
+        "task_finished",
+        "summary_started",
+        "run_finished",
+        "something_new",
+        "records_lost",
+    ]
+)
 COUNTS = st.one_of(st.integers(0, 9), st.none(), st.just("3"), st.just(2.7))
 PAYLOADS = st.fixed_dictionaries(
     {},
@@ -162,9 +177,7 @@ def test_batches_of_any_size_fold_as_single_records(events: list[dict[str, Any]]
     for start in range(0, len(records), size):
         batch = records[start : start + size]
         names = [members["event"] for members in events[start : start + size]]
-        heads = [
-            Head(r.event.run_id, n, r.event.timestamp, r.event.task_id) for r, n in zip(batch, names, strict=True)
-        ]
+        heads = [Head(r.event.run_id, n, r.event.timestamp, r.event.task_id) for r, n in zip(batch, names, strict=True)]
         progress.apply_block(state, Block(heads, [record.line for record in batch], start, 0, 1))
     assert progress.render(state) == progress.render(singly)
 

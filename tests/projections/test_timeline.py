@@ -78,9 +78,7 @@ def ends(event: Event, phase: Event) -> bool:
 
 def fold_phases(events: list[Event]) -> list[tuple[Any, ...]]:
     names = ("seq", "task_id", "attempt", "phase", "started_at", "ended_by", "ended_at")
-    return sorted(
-        (tuple(row[name] for name in names) for row in folded(events)["phases"]), key=lambda span: span[0]
-    )
+    return sorted((tuple(row[name] for name in names) for row in folded(events)["phases"]), key=lambda span: span[0])
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -106,14 +104,26 @@ def event(name: str, timestamp: float, **members: Any) -> Event:
 EVENTS = st.builds(
     event,
     st.sampled_from(
-        ["task_started", "attempt_started", "phase_changed", "phase_changed", "phase_changed", "attempt_retry",
-         "attempt_finished", "task_finished", "run_finished", "run_started", "who_knows", "partial_saved"]
+        [
+            "task_started",
+            "attempt_started",
+            "phase_changed",
+            "phase_changed",
+            "phase_changed",
+            "attempt_retry",
+            "attempt_finished",
+            "task_finished",
+            "run_finished",
+            "run_started",
+            "who_knows",
+            "partial_saved",
+        ]
     ),
     st.integers(0, 1000).map(lambda n: n / 8),
     task_id=st.sampled_from(["a", "b", "", None]),
     attempt=st.sampled_from([None, 1, 2]),
     phase=st.sampled_from([None, "plan", "evaluate"]),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300, deadline=None)

@@ -174,8 +174,12 @@ def prepare(run_dir: Path) -> Path:
     """A directory as AgentCompass leaves it before the first event."""
     run_dir.mkdir()
     request = {name: {"id": name} for name in ("benchmark", "harness", "environment", "model")}
-    info = {"run_id": "r1", "started_at": "2026-11-29T14:30:24+00:00", "request": request,
-            "schema_version": "agentcompass.run_info.v3"}  # fmt: skip
+    info = {
+        "run_id": "r1",
+        "started_at": "2026-11-29T14:30:24+00:00",
+        "request": request,
+        "schema_version": "agentcompass.run_info.v3",
+    }
     (run_dir / "run_info.json").write_text(json.dumps(info))
     return run_dir
 
@@ -285,8 +289,14 @@ class _Terminal:
 
 def test_the_display_shows_counts_and_never_raw_text():
     """One line that is overwritten; control characters of a phase's name don't reach the terminal."""
-    progress = {"total_tasks": 5, "finished_tasks": 2, "status": "running", "running_tasks": 2, "failed_tasks": 1,
-                "current_phase_counts": {"\x1b[31mrun\x07": 1, "evaluate": 1}}  # fmt: skip
+    progress = {
+        "total_tasks": 5,
+        "finished_tasks": 2,
+        "status": "running",
+        "running_tasks": 2,
+        "failed_tasks": 1,
+        "current_phase_counts": {"\x1b[31mrun\x07": 1, "evaluate": 1},
+    }
     assert describe(progress) == "2/5 tasks · running · 2 running · 1 failed · [31mrun 1, evaluate 1"
     terminal = _Terminal()
     line = ProgressLine("auto", terminal)  # type: ignore[arg-type]

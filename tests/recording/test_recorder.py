@@ -50,8 +50,11 @@ REQUEST = {
     "harness": {"id": "h"},
     "environment": {"id": "e"},
 }
-PLAN = {"environment": {"id": "e", "network_policy": {"network_mode": "public", "allowed_hosts": []}},
-        "evaluation_environment": None, "applied_recipes": []}  # fmt: skip
+PLAN = {
+    "environment": {"id": "e", "network_policy": {"network_mode": "public", "allowed_hosts": []}},
+    "evaluation_environment": None,
+    "applied_recipes": [],
+}
 
 
 def create(run_dir: Path, **options) -> RunRecorder:
@@ -104,8 +107,13 @@ def test_a_whole_run_leaves_the_specified_records_and_rebuilds_from_its_stream(t
         run.record_metric_artifacts({"k": 1, "strategy": "avg", "aggregation": "micro_weighted"})
         run.finish("completed")
     assert {path.name for path in run_dir.iterdir()} == {
-        "run.log", "run_info.json", "params.json", "progress.json", "progress.jsonl", "progress.lock",
-    }  # fmt: skip
+        "run.log",
+        "run_info.json",
+        "params.json",
+        "progress.json",
+        "progress.jsonl",
+        "progress.lock",
+    }
     info, progress = load(run_dir / "run_info.json"), load(run_dir / "progress.json")
     assert (info["run_id"], info["status"], info["schema_version"]) == ("r1", "completed", "agentcompass.run_info.v3")
     assert info["request"]["output"]["run_id"] == "r1"
@@ -429,10 +437,15 @@ def test_run_info_in_pieces_is_run_info(name):
     assert b"".join(pretty_pieces(info)) == codec.dump_pretty(info, sort_keys=True)
 
 
-@pytest.mark.parametrize("info", [
-    {}, {"resolved_execution_plans": {}}, {"resolved_execution_plans": None, "é\n\ud800": float("nan")},
-    {"resolved_execution_plans": {"t\n\"\ud800": {"1": {"a": [], "b": "x\ny", "f": float("inf")}}, "": {}}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "info",
+    [
+        {},
+        {"resolved_execution_plans": {}},
+        {"resolved_execution_plans": None, "é\n\ud800": float("nan")},
+        {"resolved_execution_plans": {'t\n"\ud800': {"1": {"a": [], "b": "x\ny", "f": float("inf")}}, "": {}}},
+    ],
+)
 def test_odd_run_info_in_pieces_is_the_same_bytes(info):
     """Empty, hostile and non-finite members included."""
     assert b"".join(pretty_pieces(info)) == codec.dump_pretty(info, sort_keys=True)

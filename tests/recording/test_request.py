@@ -59,8 +59,10 @@ def test_effective_defaults_are_written_and_empty_members_are_not():
         "output": {"run_name": "", "run_id": ""},
     }
     assert request().params_record() == {
-        "model": {"id": "m"}, "benchmark": {"id": "b"}, "execution": {"attempts": {"k": 1, "strategy": "avg"}},
-    }  # fmt: skip
+        "model": {"id": "m"},
+        "benchmark": {"id": "b"},
+        "execution": {"attempts": {"k": 1, "strategy": "avg"}},
+    }
 
 
 def test_a_request_can_be_built_from_typed_sections():
@@ -93,8 +95,10 @@ def test_automatic_and_absent_protocol_are_the_empty_string(protocol):
     assert request(model={"id": "m", "api_protocol": protocol}).record()["model"]["api_protocol"] == ""
 
 
-@pytest.mark.parametrize(("paths", "stored"), [("a.yaml", "a.yaml"), (["a.yaml"], "a.yaml"), ([], None), (None, None),
-                                               ([Path("a"), "b"], '["a","b"]')])  # fmt: skip
+@pytest.mark.parametrize(
+    ("paths", "stored"),
+    [("a.yaml", "a.yaml"), (["a.yaml"], "a.yaml"), ([], None), (None, None), ([Path("a"), "b"], '["a","b"]')],
+)
 def test_config_paths_are_one_string(paths, stored):
     """One path as it is, several as a JSON array in a string, none left out."""
     assert request(metadata={"config_path": paths}).record().get("metadata", {}).get("config_path") == stored
@@ -103,9 +107,13 @@ def test_config_paths_are_one_string(paths, stored):
 def test_secrets_never_leave_the_request():
     """Keys, containers, underscore members of parameter objects and credentials in URLs; references stay."""
     record = request(
-        model={"id": "m", "api_key": "sk-0123456789abcdef0123", "base_url": "https://u:hunter22@h/v1",
-               "params": {"headers": {"X": "y"}, "_session": 1, "max_tokens": 5, "token": "${TOKEN}"}},
-    ).record()  # fmt: skip
+        model={
+            "id": "m",
+            "api_key": "sk-0123456789abcdef0123",
+            "base_url": "https://u:hunter22@h/v1",
+            "params": {"headers": {"X": "y"}, "_session": 1, "max_tokens": 5, "token": "${TOKEN}"},
+        },
+    ).record()
     assert record["model"]["api_key"] == "********"
     assert record["model"]["params"] == {"headers": {"X": "********"}, "max_tokens": 5, "token": "${TOKEN}"}
     assert "hunter22" not in json.dumps(record)
@@ -121,7 +129,9 @@ WRONG = {
     "benchmark.params is an object": {**MINIMAL, "benchmark": {"id": "b", "params": [1]}},
     "environment is an object": {**MINIMAL, "environment": "e"},
     "environment.network_policy: network_mode is one of": {
-        **MINIMAL, "environment": {"id": "e", "network_policy": {"network_mode": "sometimes"}}},
+        **MINIMAL,
+        "environment": {"id": "e", "network_policy": {"network_mode": "sometimes"}},
+    },
     "go together": {**MINIMAL, "environment": {"id": "e", "run_network_policy": "allowlist"}},
     "execution.task_concurrency is a whole number": {**MINIMAL, "execution": {"task_concurrency": 0}},
     "execution.max_retries is a whole number": {**MINIMAL, "execution": {"max_retries": -1}},
@@ -135,7 +145,7 @@ WRONG = {
     "execution.timeout_seconds is a setting of the process": {**MINIMAL, "execution": {"timeout_seconds": 5}},
     "auto can't be combined": {**MINIMAL, "model": {"id": "m", "api_protocol": ["auto", "x"]}},
     "recipe_dirs is a list": {**MINIMAL, "metadata": {"recipe_dirs": "x"}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", WRONG)

@@ -296,10 +296,19 @@ def test_whatever_agentcompass_masks_is_masked() -> None:
 def test_counts_hashes_ids_and_metrics_survive_in_payloads() -> None:
     """The very object comes back, so nothing can have been lost."""
     payload = {
-        "max_tokens": 512, "tokens_used": 7, "usage": {"prompt_tokens": 5, "completion_tokens": 2}, "sha256": HEX,
-        "commit": HEX[:40], "id": "550e8400-e29b-41d4-a716-446655440000", "task": "sk-learn-1", "wrap_api_key": True,
-        "metrics": {"accuracy": 0.5, "api_key": 1.0, "by": {"token": 3}}, "keys": ["a"], "secret": 5, "key": "v",
-    }  # fmt: skip
+        "max_tokens": 512,
+        "tokens_used": 7,
+        "usage": {"prompt_tokens": 5, "completion_tokens": 2},
+        "sha256": HEX,
+        "commit": HEX[:40],
+        "id": "550e8400-e29b-41d4-a716-446655440000",
+        "task": "sk-learn-1",
+        "wrap_api_key": True,
+        "metrics": {"accuracy": 0.5, "api_key": 1.0, "by": {"token": 3}},
+        "keys": ["a"],
+        "secret": 5,
+        "key": "v",
+    }
     assert redact(payload) is payload
 
 
@@ -415,16 +424,33 @@ def test_one_redactor_serves_many_values() -> None:
 def test_values_of_secret_variables_are_collected() -> None:
     """By name, in a stable order; short values, switches, references, paths and counts are not."""
     environ = {
-        "OPENAI_API_KEY": "key-openai-1", "HF_TOKEN": "token-hf", "DB_PASSWORD": "correct horse", "MY_KEY": "my-key-12",
-        "API_KEYS": "list-key-1,list-key-2", "DATABASE_URL": "postgres://u:url-password@h/d", "SHORT_TOKEN": "abc",
-        "MAX_TOKENS": "1234567890", "HF_TOKEN_PATH": "/root/.cache/token", "TOKENIZERS_PARALLELISM": "falsefalse",
-        "GOOGLE_APPLICATION_CREDENTIALS": "/etc/keys/google.json", "A_TOKEN": "${OTHER_TOKEN}", "PATH": "/usr/bin:/bin",
-        "GPG_KEY": "7169605F62C751356D054A26A821E680E5FA6305", "PASSWORD_MODE": "interactive", "HOME": "/root/long",
-    }  # fmt: skip
+        "OPENAI_API_KEY": "key-openai-1",
+        "HF_TOKEN": "token-hf",
+        "DB_PASSWORD": "correct horse",
+        "MY_KEY": "my-key-12",
+        "API_KEYS": "list-key-1,list-key-2",
+        "DATABASE_URL": "postgres://u:url-password@h/d",
+        "SHORT_TOKEN": "abc",
+        "MAX_TOKENS": "1234567890",
+        "HF_TOKEN_PATH": "/root/.cache/token",
+        "TOKENIZERS_PARALLELISM": "falsefalse",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/etc/keys/google.json",
+        "A_TOKEN": "${OTHER_TOKEN}",
+        "PATH": "/usr/bin:/bin",
+        "GPG_KEY": "7169605F62C751356D054A26A821E680E5FA6305",
+        "PASSWORD_MODE": "interactive",
+        "HOME": "/root/long",
+    }
     expected = {
-        "key-openai-1", "token-hf", "correct horse", "my-key-12", "list-key-1", "list-key-2", "list-key-1,list-key-2",
+        "key-openai-1",
+        "token-hf",
+        "correct horse",
+        "my-key-12",
+        "list-key-1",
+        "list-key-2",
+        "list-key-1,list-key-2",
         "url-password",
-    }  # fmt: skip
+    }
     values = secret_environment_values(environ)
     assert set(values) == expected
     assert list(values) == sorted(values, key=lambda value: (-len(value), value))
@@ -440,11 +466,56 @@ def test_ordinary_names_announce_no_secret() -> None:
 # --- properties ---
 
 fragments = st.sampled_from(
-    [*TOKENS.values(), *(text for pair in SECRET_TEXTS.values() for text in pair), *HARMLESS, MASK, "*", "***", "${X}",
-     "api_key", "token", "password", "Authorization", "headers", "env", "secret", "--token", "-u", "curl", "basic ",
-     "bearer ", "://", "@", "=", ":", ": ", " = ", '"', "'", "\\", '\\"', "{", "}", "[", "]", ",", " ", "\n", "&", "?",
-     "<", ">", "key", "abc", "x1", "sk-", "eyJ", "Q~", "geheim-1"]
-)  # fmt: skip
+    [
+        *TOKENS.values(),
+        *(text for pair in SECRET_TEXTS.values() for text in pair),
+        *HARMLESS,
+        MASK,
+        "*",
+        "***",
+        "${X}",
+        "api_key",
+        "token",
+        "password",
+        "Authorization",
+        "headers",
+        "env",
+        "secret",
+        "--token",
+        "-u",
+        "curl",
+        "basic ",
+        "bearer ",
+        "://",
+        "@",
+        "=",
+        ":",
+        ": ",
+        " = ",
+        '"',
+        "'",
+        "\\",
+        '\\"',
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        " ",
+        "\n",
+        "&",
+        "?",
+        "<",
+        ">",
+        "key",
+        "abc",
+        "x1",
+        "sk-",
+        "eyJ",
+        "Q~",
+        "geheim-1",
+    ]
+)
 texts = st.one_of(st.text(max_size=40), st.lists(fragments, max_size=12).map("".join))
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), texts),
@@ -489,10 +560,41 @@ def test_redacting_a_value_twice_changes_nothing_more(value: Any) -> None:
 # --- size ---
 
 HOSTILE = [
-    "a", '{"', "sk-", "eyJ", "token=", "key=", "://a@", "-----BEGIN PRIVATE KEY-----", '"env":{', 'key=\\"',
-    "password: ", "key=${", "bearer ", "basic ", "?key=", "curl -u ", "'", '\\"', "api_key='", "token: token: ",
-    "SG.", "Q~", "İ=", "ghp_", "a_", "-key=", '"headers":["', "xox", ".atlasv1.", "0:AA", "*", "key=<", "://", "{key:",
-]  # fmt: skip
+    "a",
+    '{"',
+    "sk-",
+    "eyJ",
+    "token=",
+    "key=",
+    "://a@",
+    "-----BEGIN PRIVATE KEY-----",
+    '"env":{',
+    'key=\\"',
+    "password: ",
+    "key=${",
+    "bearer ",
+    "basic ",
+    "?key=",
+    "curl -u ",
+    "'",
+    '\\"',
+    "api_key='",
+    "token: token: ",
+    "SG.",
+    "Q~",
+    "İ=",
+    "ghp_",
+    "a_",
+    "-key=",
+    '"headers":["',
+    "xox",
+    ".atlasv1.",
+    "0:AA",
+    "*",
+    "key=<",
+    "://",
+    "{key:",
+]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)

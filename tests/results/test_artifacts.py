@@ -147,9 +147,14 @@ def test_collected_missing_and_excluded_are_kept_apart(run: Path, sandbox: Path)
     assert copied.read_bytes() == (sandbox / "app" / "out.bin").read_bytes()
     assert stat.S_IMODE(copied.stat().st_mode) == 0o750
     assert published(run) == [
-        "bin", "bin/result", "logs", "logs/artifacts", "logs/artifacts/a.txt", "logs/artifacts/deep",
+        "bin",
+        "bin/result",
+        "logs",
+        "logs/artifacts",
+        "logs/artifacts/a.txt",
+        "logs/artifacts/deep",
         "logs/artifacts/link",
-    ]  # fmt: skip
+    ]
     assert [artifact.source for artifact in validate_manifest(manifest, run)] == ["/logs/artifacts", "/app/out.bin"]
     assert told[0] == ("pending",) * 4 and told[-1] == tuple(statuses)
 
@@ -237,8 +242,13 @@ def test_a_crash_while_collecting_publishes_whole_artifacts_or_none(run: Path, s
         target = run / ATTEMPT / "artifacts" / "logs" / "artifacts"
         outcomes.add(target.exists())
         assert {path.name for path in (run / ATTEMPT / "artifacts").rglob("*")} <= {
-            "logs", "artifacts", "a.txt", "deep", "b.tmp", "link"
-        }  # fmt: skip
+            "logs",
+            "artifacts",
+            "a.txt",
+            "deep",
+            "b.tmp",
+            "link",
+        }
         if target.exists():
             assert fingerprint(target) == whole
     assert outcomes == {True, False}
@@ -246,10 +256,23 @@ def test_a_crash_while_collecting_publishes_whole_artifacts_or_none(run: Path, s
 
 @pytest.mark.parametrize(
     "declared",
-    ["relative", "/", "//x", "/a/../b", "/a\\b", "/a\0b", 7, {"source": "/a", "destination": "../b"},
-     {"source": "/a", "destination": "/b"}, {"source": "/a", "destination": ""}, {"source": "/a", "exclude": [""]},
-     {"source": "/a", "exclude": "x"}, {"source": "/a", "service": "db"}, {"source": "/a", "more": 1}],
-)  # fmt: skip
+    [
+        "relative",
+        "/",
+        "//x",
+        "/a/../b",
+        "/a\\b",
+        "/a\0b",
+        7,
+        {"source": "/a", "destination": "../b"},
+        {"source": "/a", "destination": "/b"},
+        {"source": "/a", "destination": ""},
+        {"source": "/a", "exclude": [""]},
+        {"source": "/a", "exclude": "x"},
+        {"source": "/a", "service": "db"},
+        {"source": "/a", "more": 1},
+    ],
+)
 def test_a_declaration_that_cannot_be_honoured_is_refused(declared: Any) -> None:
     """Paths that lead out, unknown members, other services."""
     with pytest.raises(CompassError):

@@ -143,13 +143,16 @@ def test_a_sound_checkpoint_is_accepted(run: Path) -> None:
 
 REASONS: dict[str, Callable[[Path], object]] = {
     "another task or attempt": lambda path: rewrite(
-        path, task_id="u", run_result={"task_id": "u", "issues": []}, prepared_task={"task_id": "u"}),
+        path, task_id="u", run_result={"task_id": "u", "issues": []}, prepared_task={"task_id": "u"}
+    ),
     "attempt is no integer": lambda path: rewrite(path, attempt="1"),
     "not completed": lambda path: rewrite(path, run_completed=False),
     "evaluation mode": lambda path: rewrite(path, source_evaluation_mode="other"),
     "lacks the run's result": lambda path: rewrite(path, run_result=None),
-    "fatal issue": lambda path: rewrite(path, run_result={"task_id": "t", "issues": [
-        {"severity": "fatal", "phase": "run", "code": "c", "message": "m"}]}),
+    "fatal issue": lambda path: rewrite(
+        path,
+        run_result={"task_id": "t", "issues": [{"severity": "fatal", "phase": "run", "code": "c", "message": "m"}]},
+    ),
     "not classified": lambda path: rewrite(path, run_result={"task_id": "t", "error": "boom", "issues": []}),
     "not classified ": lambda path: rewrite(path, run_result={"task_id": "t"}),
     "that of another task": lambda path: rewrite(path, run_result={"task_id": "u", "issues": []}),
@@ -160,7 +163,7 @@ REASONS: dict[str, Callable[[Path], object]] = {
     "no evaluation": lambda path: update_section(path, "evaluation", None),
     "not what was collected": lambda path: (path.parent / "artifacts/app/patch.diff").write_text("patch 2"),
     "is gone": lambda path: (path.parent / "artifacts/app/patch.diff").unlink(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", REASONS)
@@ -198,9 +201,12 @@ def test_an_input_that_changed_since_makes_a_checkpoint_unusable(run: Path, tmp_
 def test_facts_stay_and_secrets_go(run: Path) -> None:
     """What scoring reads is what the agent wrote; keys and diagnostics lose their credentials."""
     result = {
-        "task_id": "t", "final_answer": SECRET, "issues": [], "meta": {"api_key": SECRET},
+        "task_id": "t",
+        "final_answer": SECRET,
+        "issues": [],
+        "meta": {"api_key": SECRET},
         "artifacts": {"execution_diagnostics": f"Authorization: Bearer {SECRET}", "text": "token of appreciation"},
-    }  # fmt: skip
+    }
     prepared = {"task_id": "t", "ground_truth": SECRET, "input": {"prompt": "?", "env": {"A": SECRET}}}
     stored = json.loads(saved(run, run_result=result, prepared_task=prepared).read_text())["evaluation"]
     assert stored["run_result"]["final_answer"] == SECRET and stored["prepared_task"]["ground_truth"] == SECRET

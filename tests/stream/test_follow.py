@@ -141,13 +141,15 @@ def test_tail_filters(run_dir: Copy, command: Command) -> None:
     middle = events[200]["timestamp"]
     cases = {
         ("--task", "arith-003"): lambda e: "arith-003" in (e["task_id"] or ""),
-        ("--event", "attempt_retry", "--event", "run_finished"): lambda e: e["event"] in (
-            "attempt_retry", "run_finished"),
+        ("--event", "attempt_retry", "--event", "run_finished"): lambda e: (
+            e["event"] in ("attempt_retry", "run_finished")
+        ),
         ("--phase", "evaluate"): lambda e: e["phase"] == "evaluate",
         ("--since", str(middle)): lambda e: e["timestamp"] >= middle,
         ("--task", "004", "--event", "attempt_retry"): lambda e: (
-            e["event"] == "attempt_retry" and "004" in e["task_id"]),
-    }  # fmt: skip
+            e["event"] == "attempt_retry" and "004" in e["task_id"]
+        ),
+    }
     for options, wanted in cases.items():
         assert command("tail", run, *options) == 0
         assert [json.loads(line) for line in command.out.splitlines()] == [e for e in events if wanted(e)]
@@ -172,8 +174,10 @@ def test_tail_follows_until_the_run_ends(run_dir: Copy, tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines[:30]) + lines[30][:20])
     tail = subprocess.Popen(
         [sys.executable, "-c", "from cli.main import main; main()", "tail", str(run), "--follow"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
     assert tail.stdout is not None
     first = [tail.stdout.readline() for _ in range(30)]
     with open(path, "ab") as stream:
@@ -281,8 +285,9 @@ def test_a_live_run_that_stands_still_is_stalled_and_an_ended_one_never(tmp_path
 def test_tasks_that_hang_stall_a_run_that_was_quick_before(tmp_path: Path, command: Command) -> None:
     """Two minutes in a phase that took others a second: every command says stalled, and names who hangs where."""
     now = time.time()
-    lines = [plain_line(0, event="tasks_loaded", task_id=None, phase=None, timestamp=now - 600,
-                        payload={"total_tasks": 30})]  # fmt: skip
+    lines = [
+        plain_line(0, event="tasks_loaded", task_id=None, phase=None, timestamp=now - 600, payload={"total_tasks": 30})
+    ]
     for n in range(8):
         at = now - 500 + 45 * n
         more = {"task_id": f"t{n}", "attempt": 1}
@@ -290,8 +295,17 @@ def test_tasks_that_hang_stall_a_run_that_was_quick_before(tmp_path: Path, comma
         lines.append(plain_line(n, phase="open_environment", timestamp=at + 0.1, **more))
         if n < 7:
             lines.append(plain_line(n, phase="run_harness", timestamp=at + 1.1, **more))
-            lines.append(plain_line(n, event="task_finished", phase=None, timestamp=at + 2, task_id=f"t{n}",
-                                    status="completed", payload={"severity": ""}))  # fmt: skip
+            lines.append(
+                plain_line(
+                    n,
+                    event="task_finished",
+                    phase=None,
+                    timestamp=at + 2,
+                    task_id=f"t{n}",
+                    status="completed",
+                    payload={"severity": ""},
+                )
+            )
     (tmp_path / "progress.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     with RunLock(tmp_path):
         assert command("diagnose", tmp_path, "--json") == 1

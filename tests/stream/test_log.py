@@ -110,8 +110,9 @@ def test_run_time_and_orchestration_are_filled_in(tmp_path):
     assert (second["timestamp"], second["request_name"], second["request_index"]) == (9, "own", None)
 
 
-@pytest.mark.parametrize("event", [TaskStarted(run_id="another"), {"event": "task_started"}, None,
-                                   PhaseChanged(payload={"x": object()})])  # fmt: skip
+@pytest.mark.parametrize(
+    "event", [TaskStarted(run_id="another"), {"event": "task_started"}, None, PhaseChanged(payload={"x": object()})]
+)
 def test_what_is_no_event_of_this_run_is_refused_and_leaves_nothing(tmp_path, event):
     """A caller's mistake is an error for the caller, and costs no number."""
     with EventLog.open(tmp_path, run_id="r") as log:

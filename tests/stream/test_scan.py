@@ -82,10 +82,22 @@ def test_power_loss_leaves_nul_bytes_at_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "rubbish",
-    [b"rubbish", b"\0" * 100, b"[1, 2]", b"42", b"null", b'{"a": 1}', b'{"run_id":"r"', b"\xff\xfe", b"{" * 5000,
-     LINES[1][:-1].replace(b"plan", b"pl\xffn"), LINES[1][:-1].replace(b"1001.5", b'"x"'),
-     LINES[1][:-1].replace(b'"payload":{}', b'"payload":[]'), LINES[1][:-1].replace(b'"t1"', b'"t\x001"')],
-)  # fmt: skip
+    [
+        b"rubbish",
+        b"\0" * 100,
+        b"[1, 2]",
+        b"42",
+        b"null",
+        b'{"a": 1}',
+        b'{"run_id":"r"',
+        b"\xff\xfe",
+        b"{" * 5000,
+        LINES[1][:-1].replace(b"plan", b"pl\xffn"),
+        LINES[1][:-1].replace(b"1001.5", b'"x"'),
+        LINES[1][:-1].replace(b'"payload":{}', b'"payload":[]'),
+        LINES[1][:-1].replace(b'"t1"', b'"t\x001"'),
+    ],
+)
 def test_whole_line_that_is_no_event_is_corrupt_and_the_rest_is_read(tmp_path: Path, rubbish: bytes) -> None:
     """The verdict has the line's place, and reading goes on with the next line."""
     tasks, stream = read(tmp_path, LINES[0] + rubbish + b"\n" + LINES[2])
@@ -204,9 +216,7 @@ def test_golden_vectors_of_the_seal() -> None:
     """The proof's bytes are the format: they never change."""
     text, digest = seal(b'{"run_id":"r"}', 17, "00000000000000aa")
     assert digest == "0878ef0e34f4a71a"
-    assert text == (
-        b'{"run_id":"r","log":{"seq":17,"prev":"00000000000000aa","xxh3":"' + digest.encode() + b'"}}\n'
-    )
+    assert text == (b'{"run_id":"r","log":{"seq":17,"prev":"00000000000000aa","xxh3":"' + digest.encode() + b'"}}\n')
     first, _ = seal(b'{"run_id":"r"}', 0, "0" * 16, b'"writer":{"id":"w"},')
     assert first.startswith(b'{"run_id":"r","log":{"writer":{"id":"w"},"seq":0,"prev":"0000000000000000","xxh3":"')
 
@@ -284,9 +294,7 @@ def test_adopted_prefix_is_checked(tmp_path: Path) -> None:
         len(prefix),
         xxhash.xxh3_64_hexdigest(prefix).encode(),
     )
-    lines = sealed_lines(
-        [plain_line(n) for n in (5, 6)], seq=5, prev=xxhash.xxh3_64_hexdigest(prefix), session=adopted
-    )
+    lines = sealed_lines([plain_line(n) for n in (5, 6)], seq=5, prev=xxhash.xxh3_64_hexdigest(prefix), session=adopted)
     tasks, stream = read(tmp_path, prefix + b"".join(lines))
     assert len(tasks) == 7 and not stream.verdicts
     changed = prefix.replace(b'"t2"', b'"t9"')

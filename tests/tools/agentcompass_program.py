@@ -74,9 +74,13 @@ def define_toy(stop_after: int) -> None:
 
         async def prepare_task(self, task: Any, env: Any, req: Any, plan: Any) -> Any:
             return PreparedTask(
-                task_id=task.task_id, category=task.category, ground_truth=task.ground_truth,
-                input=TaskInput(prompt=task.question), output=TaskOutput(answer="a number"), metadata={},
-            )  # fmt: skip
+                task_id=task.task_id,
+                category=task.category,
+                ground_truth=task.ground_truth,
+                input=TaskInput(prompt=task.question),
+                output=TaskOutput(answer="a number"),
+                metadata={},
+            )
 
         async def run_task(self, task: Any, prepared: Any, req: Any, plan: Any, env: Any = None) -> Any:
             context = runtime_context.get()
@@ -105,12 +109,25 @@ def evaluate(options: argparse.Namespace) -> None:
     define_toy(options.stop_after)
     try:
         run_evaluation(
-            benchmark="toy", harness="none", model="m", results_dir=options.results, run_id=options.run_id,
-            model_base_url="http://127.0.0.1:9", model_api_key="none", k=options.k, attempt_strategy=options.strategy,
-            task_concurrency=1, max_retries=options.max_retries, retry_pattern_list=options.pattern,
-            reuse=bool(options.source), reuse_run_id=options.source or "", progress="none", enable_analysis=False,
-            log_level="ERROR", auto_install_dependencies=False,
-        )  # fmt: skip
+            benchmark="toy",
+            harness="none",
+            model="m",
+            results_dir=options.results,
+            run_id=options.run_id,
+            model_base_url="http://127.0.0.1:9",
+            model_api_key="none",
+            k=options.k,
+            attempt_strategy=options.strategy,
+            task_concurrency=1,
+            max_retries=options.max_retries,
+            retry_pattern_list=options.pattern,
+            reuse=bool(options.source),
+            reuse_run_id=options.source or "",
+            progress="none",
+            enable_analysis=False,
+            log_level="ERROR",
+            auto_install_dependencies=False,
+        )
     except RuntimeError as error:  # a run whose results hold fatal issues ends so, with everything saved
         if "FATAL" not in str(error):
             raise

@@ -32,19 +32,28 @@ class ToySums(BaseBenchmark):
 
     def load_tasks(self, req: Any) -> list[TaskSpec]:
         return [
-            TaskSpec(task_id=f"sum {n:03}/é", question=f"{n}+{n}", category="even" if n % 2 else "odd",
-                     ground_truth=str(2 * n), metadata={})
+            TaskSpec(
+                task_id=f"sum {n:03}/é",
+                question=f"{n}+{n}",
+                category="even" if n % 2 else "odd",
+                ground_truth=str(2 * n),
+                metadata={},
+            )
             for n in range(int(req.benchmark.params["n"]))
-        ]  # fmt: skip
+        ]
 
     def build_plan(self, task: TaskSpec, req: Any, environment: Any) -> BenchmarkPlan:
         return BenchmarkPlan()
 
     async def prepare_task(self, task: TaskSpec, env: Any, req: Any, plan: Any) -> PreparedTask:
         return PreparedTask(
-            task_id=task.task_id, category=task.category, ground_truth=task.ground_truth,
-            input=TaskInput(prompt=task.question), output=TaskOutput(answer="a number"), metadata={},
-        )  # fmt: skip
+            task_id=task.task_id,
+            category=task.category,
+            ground_truth=task.ground_truth,
+            input=TaskInput(prompt=task.question),
+            output=TaskOutput(answer="a number"),
+            metadata={},
+        )
 
     async def evaluate(self, task: TaskSpec, prepared: Any, result: Any, req: Any, plan: Any, env: Any = None) -> Any:
         result.category, result.ground_truth = prepared.category, prepared.ground_truth
@@ -94,31 +103,47 @@ async def run(results: str, run_id: str, options: dict[str, Any]) -> dict[str, A
         from eventstore.recording.agentcompass import reporter
 
         on_progress = reporter(
-            durability=options.get("durability", "group"), display="plain",
+            durability=options.get("durability", "group"),
+            display="plain",
             on_event=(lambda event, progress: seen.append(progress["status"])) if options.get("callback") else None,
-        )  # fmt: skip
+        )
     stalls: list[float] = []
     watching = asyncio.create_task(watch_loop(stalls))
     began = time.perf_counter()
     error = ""
     try:
         await async_run_evaluation(
-            benchmark="toy_sums", harness="toy_adder", model="toy", environment="host_process",
-            benchmark_params={"n": options.get("tasks", 6)}, model_base_url="http://127.0.0.1:9/v1",
-            model_api_key="sk-toy-0123456789abcdef", task_concurrency=options.get("concurrency", 4),
-            k=options.get("k", 1), max_retries=options.get("max_retries", 0), results_dir=results, run_id=run_id,
-            progress="none", enable_analysis=False, on_progress=on_progress, log_level="ERROR",
+            benchmark="toy_sums",
+            harness="toy_adder",
+            model="toy",
+            environment="host_process",
+            benchmark_params={"n": options.get("tasks", 6)},
+            model_base_url="http://127.0.0.1:9/v1",
+            model_api_key="sk-toy-0123456789abcdef",
+            task_concurrency=options.get("concurrency", 4),
+            k=options.get("k", 1),
+            max_retries=options.get("max_retries", 0),
+            results_dir=results,
+            run_id=run_id,
+            progress="none",
+            enable_analysis=False,
+            on_progress=on_progress,
+            log_level="ERROR",
             reuse_run_id=options.get("reuse_run_id", ""),
-        )  # fmt: skip
+        )
     except Exception as problem:
         error = f"{type(problem).__name__}: {problem}"
     seconds = time.perf_counter() - began
     watching.cancel()
     stalls.sort()
     return {
-        "seconds": seconds, "error": error, "callbacks": len(seen),
-        "stall_p50": stalls[len(stalls) // 2], "stall_p99": stalls[int(len(stalls) * 0.99)], "stall_max": stalls[-1],
-    }  # fmt: skip
+        "seconds": seconds,
+        "error": error,
+        "callbacks": len(seen),
+        "stall_p50": stalls[len(stalls) // 2],
+        "stall_p99": stalls[int(len(stalls) * 0.99)],
+        "stall_max": stalls[-1],
+    }
 
 
 def main(results: str, run_id: str, text: str) -> None:

@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-import breaking as b
 import breaking_stories as story
 
+from tests.tools import breaking as b
 from tests.tools.breaking import Break
 
 TASK = "task_finished"
@@ -60,7 +60,11 @@ BREAKS: dict[str, Break] = {
     "foreign_run": Break("r_ok", b.edit_lines(lambda lines: lines.insert(20, lines[20].replace(b"r_ok", b"r_x", 1)))),
     "unsealed_line": Break(
         "r_ok",
-        b.edit_lines(lambda lines: lines.append(lines[-1].replace(b"run_finished", b"records_lost").partition(b',"log"')[0] + b"}\n")),  # noqa: E501
+        b.edit_lines(
+            lambda lines: lines.append(
+                lines[-1].replace(b"run_finished", b"records_lost").partition(b',"log"')[0] + b"}\n"
+            )
+        ),
         b.seal_stream,
     ),
     "unsealed": Break("r_ok", b.edit_lines(lambda lines: [_unseal(line) for line in lines]), b.seal_stream),
@@ -197,10 +201,18 @@ BREAKS: dict[str, Break] = {
     "log_unreadable": Break("r_ok", lambda run: (run / "run.log").open("ab").write(b"\0" * 64 + b"\n") and None),
     "log_sink_failed": Break(
         "r_ok",
-        lambda run: (run / "run.log").open("a").write("14:30:24 WARNING  runtime.progress  Progress sink failed: x\n") and None,  # noqa: E501
+        lambda run: (
+            (run / "run.log").open("a").write("14:30:24 WARNING  runtime.progress  Progress sink failed: x\n") and None
+        ),
     ),
     "secret": Break(
-        "r_ok", lambda run: (run / "run.log").open("a").write("14:30:24 INFO x Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl\n") and None  # noqa: E501
+        "r_ok",
+        lambda run: (
+            (run / "run.log")
+            .open("a")
+            .write("14:30:24 INFO x Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl\n")
+            and None
+        ),
     ),
 }
 

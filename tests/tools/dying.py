@@ -10,8 +10,19 @@ from typing import Any, NoReturn
 import pytest
 
 CHANGES = (
-    "open", "write", "replace", "rename", "mkdir", "link", "symlink", "unlink", "rmdir", "fsync", "chmod", "fchmod",
-)  # fmt: skip
+    "open",
+    "write",
+    "replace",
+    "rename",
+    "mkdir",
+    "link",
+    "symlink",
+    "unlink",
+    "rmdir",
+    "fsync",
+    "chmod",
+    "fchmod",
+)
 
 
 def dies_at(number: int, action: Callable[[], Any]) -> bool:

@@ -197,8 +197,13 @@ def nothing_selected(copy: Copy) -> Path:
 
 def memory_gone(copy: Copy) -> Path:
     run = copy("r_kill_mid")
-    log(run, "14:34:50 ERROR    runtime.runner   ✗ Attempt failed | task=arith-011 | attempt=1",
-        "Traceback (most recent call last):", '  File "runner.py", line 1, in run', "MemoryError")  # fmt: skip
+    log(
+        run,
+        "14:34:50 ERROR    runtime.runner   ✗ Attempt failed | task=arith-011 | attempt=1",
+        "Traceback (most recent call last):",
+        '  File "runner.py", line 1, in run',
+        "MemoryError",
+    )
     return run
 
 

@@ -156,9 +156,7 @@ class Catalog:
         done.seconds = time.perf_counter() - began
         return done
 
-    def _refresh(
-        self, runs: list[RunDir], progress: Progress | None, workers: int | None, rebuild: bool
-    ) -> Refreshed:
+    def _refresh(self, runs: list[RunDir], progress: Progress | None, workers: int | None, rebuild: bool) -> Refreshed:
         with self._lock():
             self._tidy()
             have = not rebuild and self.attach()

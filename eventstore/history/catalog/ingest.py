@@ -90,9 +90,10 @@ def _look_at_changed(connection: Any, changed: list[tuple[str, RunDir, str, int]
         return
     numbers = [number for _, _, _, number in changed]
     states = dict(
-        connection.execute("SELECT run_no, state FROM store.main.sources WHERE run_no IN (SELECT unnest(?))", [numbers])
-        .fetchall()
-    )  # fmt: skip
+        connection.execute(
+            "SELECT run_no, state FROM store.main.sources WHERE run_no IN (SELECT unnest(?))", [numbers]
+        ).fetchall()
+    )
     for key, run, seen, number in changed:
         source = _source(key, run, seen, number)
         blob = states.get(number)
@@ -216,10 +217,17 @@ def _delete(connection: Any, numbers: list[int], *, whole: bool) -> None:
     if not numbers:
         return
     listed = ", ".join(map(str, numbers))
-    kept = {} if whole else {
-        "events": None, "retries": None, "phases": "ended_by IS NULL", "plans": "source = 'run_info'",
-        "plan_texts": "plan_no < 0",
-    }  # fmt: skip
+    kept = (
+        {}
+        if whole
+        else {
+            "events": None,
+            "retries": None,
+            "phases": "ended_by IS NULL",
+            "plans": "source = 'run_info'",
+            "plan_texts": "plan_no < 0",
+        }
+    )
     for table in (*ALL_TABLES, "sources"):
         condition = kept.get(table, "true")
         if condition is not None:
@@ -276,9 +284,7 @@ def _apply_in_workers(
         remove_folder(parent)
 
 
-def _load_chunk(
-    connection: Any, folder: Path, chunk: list[Source], states: list[bytes | None], step: Step
-) -> None:
+def _load_chunk(connection: Any, folder: Path, chunk: list[Source], states: list[bytes | None], step: Step) -> None:
     try:
         with step(connection):
             _delete_old(connection, chunk)

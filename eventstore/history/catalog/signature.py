@@ -27,7 +27,5 @@ def signature(run_dir: Path) -> str:
             if name == "details":
                 break
         else:
-            parts.append(
-                f"{found.st_dev}.{found.st_ino}.{found.st_size}.{found.st_mtime_ns}.{found.st_ctime_ns}"
-            )
+            parts.append(f"{found.st_dev}.{found.st_ino}.{found.st_size}.{found.st_mtime_ns}.{found.st_ctime_ns}")
     return ";".join(parts)

@@ -60,9 +60,10 @@ class Readers:
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", _PROGRAM, *sys.path],  # -P: nothing is imported from the folder we stand in
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             process_group=0,  # Ctrl-C is the parent's to answer
-        )  # fmt: skip
+        )
         self._own.process = process
         self._processes.append(process)
         return process

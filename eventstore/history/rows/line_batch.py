@@ -11,9 +11,14 @@ from projections.timeline.timeline import PhaseRow
 BATCH_BYTES = 4 * 1024 * 1024
 """Lines of this many bytes are handed on; a stay that ends later has a row of its own."""
 STAY_ENDINGS = (
-    "phase_changed", "attempt_started", "attempt_retry", "attempt_finished", "task_started", "task_finished",
+    "phase_changed",
+    "attempt_started",
+    "attempt_retry",
+    "attempt_finished",
+    "task_started",
+    "task_finished",
     "run_finished",
-)  # fmt: skip
+)
 """What ends a stay in a phase; tables have its number, which counts from 1."""
 _NUMBERS = {name: number for number, name in enumerate(STAY_ENDINGS, 1)}
 
@@ -67,8 +72,11 @@ class Batch:
             return stays
         others = []
         first, seconds, records, ended_by = (
-            places.first_seq, places.stay_seconds, places.stay_records, places.stay_ended_by
-        )  # fmt: skip
+            places.first_seq,
+            places.stay_seconds,
+            places.stay_records,
+            places.stay_ended_by,
+        )
         for stay in stays:
             index = stay.seq - first
             if index < 0 or stay.updates > 1 or stay.error is not None:

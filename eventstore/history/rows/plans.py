@@ -44,9 +44,13 @@ class PlanReader:
             if len(self._numbers) < 10_000:
                 self._numbers[row.plan] = number
         return PlanTableRow(
-            task_id=row.task_id, attempt=row.attempt, category=row.category, seq=row.seq,
-            resolved_at=row.resolved_at, plan_no=number,
-        )  # fmt: skip
+            task_id=row.task_id,
+            attempt=row.attempt,
+            category=row.category,
+            seq=row.seq,
+            resolved_at=row.resolved_at,
+            plan_no=number,
+        )
 
 
 def stored_plan_rows(run_info: Json, seen: set[tuple[str | None, int | None]]) -> Iterator[Struct]:

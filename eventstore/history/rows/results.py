@@ -52,9 +52,7 @@ def _task_rows(run_dir: Path, task: TaskDir) -> Iterator[Struct]:
             yield from _artifact_rows(run_dir, task_id, number, attempt.path)
 
 
-def _attempt_rows(
-    run_dir: Path, task: TaskDir, task_id: str, number: int, attempt: AttemptDir
-) -> Iterator[Struct]:
+def _attempt_rows(run_dir: Path, task: TaskDir, task_id: str, number: int, attempt: AttemptDir) -> Iterator[Struct]:
     path = attempt.path / RESULT_FILE
     if not attempt.has_result:
         return
@@ -82,14 +80,25 @@ def _attempt_rows(
     )
     for index, issue in enumerate(result.issues):
         yield IssueRow(
-            task_id=task_id, attempt=number, category=category, number=index, severity=text(issue.severity),
-            phase=text(issue.phase), code=text(issue.code), message=text(issue.message),
-        )  # fmt: skip
+            task_id=task_id,
+            attempt=number,
+            category=category,
+            number=index,
+            severity=text(issue.severity),
+            phase=text(issue.phase),
+            code=text(issue.code),
+            message=text(issue.message),
+        )
     for name, value in _leaves(result.metrics):
         yield MetricRow(
-            scope="attempt", metric=name, task_id=task_id, attempt=number, category=category,
-            value=float_text(value), raw=json_text(value),
-        )  # fmt: skip
+            scope="attempt",
+            metric=name,
+            task_id=task_id,
+            attempt=number,
+            category=category,
+            value=float_text(value),
+            raw=json_text(value),
+        )
 
 
 def run_metric_rows(metrics: Json) -> Iterator[MetricRow]:
@@ -152,9 +161,13 @@ def _artifact_rows(run_dir: Path, task_id: str, attempt: int, folder: Path) -> I
                 if stat.S_ISREG(status.st_mode) and count < _MAX_ARTIFACTS:
                     count += 1
                     yield ArtifactRow(
-                        task_id=task_id, attempt=attempt, kind=kind, file=_relative(run_dir, path),
-                        bytes=status.st_size, modified_at=status.st_mtime,
-                    )  # fmt: skip
+                        task_id=task_id,
+                        attempt=attempt,
+                        kind=kind,
+                        file=_relative(run_dir, path),
+                        bytes=status.st_size,
+                        modified_at=status.st_mtime,
+                    )
 
 
 def file_problem(run_dir: Path, stored: StoredFile) -> DamageRow | None:

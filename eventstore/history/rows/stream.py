@@ -171,9 +171,14 @@ class StreamReader:
         last, start = (None if link is None else Link(*link) for link in (reached.last, reached.start))
         done = self.state.progress
         return Scan.resume(
-            self.path, offset=reached.offset, lines=reached.lines, records=done.counts.events, run_id=done.run_id,
-            chain=Chain.resume(last, start, reached.unsealed), typed=True,
-        )  # fmt: skip
+            self.path,
+            offset=reached.offset,
+            lines=reached.lines,
+            records=done.counts.events,
+            run_id=done.run_id,
+            chain=Chain.resume(last, start, reached.unsealed),
+            typed=True,
+        )
 
     def _note_file(self, scan: Scan) -> None:
         status = scan.status

@@ -80,9 +80,14 @@ def open_history(
         try:
             with _catalog_errors():
                 return _opened(
-                    paths, runs, choice, on_problem, _open(memory_limit, threads),
-                    locked=locked, timeout_seconds=timeout_seconds,
-                )  # fmt: skip
+                    paths,
+                    runs,
+                    choice,
+                    on_problem,
+                    _open(memory_limit, threads),
+                    locked=locked,
+                    timeout_seconds=timeout_seconds,
+                )
         except guard.BrokenCatalogError as error:
             problem = error.message
             if choice.rebuild and catalog.file is None:
@@ -119,9 +124,15 @@ def _catalog_errors() -> Iterator[None]:
 
 
 def _opened(
-    paths: Sequence[str | os.PathLike[str]], runs: list[RunDir], choice: CatalogChoice, on_problem: Report | None,
-    connection: Any, *, locked: bool, timeout_seconds: float | None,
-) -> Any:  # fmt: skip
+    paths: Sequence[str | os.PathLike[str]],
+    runs: list[RunDir],
+    choice: CatalogChoice,
+    on_problem: Report | None,
+    connection: Any,
+    *,
+    locked: bool,
+    timeout_seconds: float | None,
+) -> Any:
     try:
         if not (_use_catalog(connection, paths, runs, choice, on_problem)):
             connection.execute("ATTACH ':memory:' AS store")

@@ -96,9 +96,21 @@ def _quoted(text: str) -> str:
 
 
 _PLAIN = (
-    "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "FLOAT",
-    "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP",
-)  # fmt: skip
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "VARCHAR",
+    "DATE",
+    "TIMESTAMP",
+)
 
 
 def _is_plain(kind: str) -> bool:

@@ -31,9 +31,14 @@ MANIFEST_NAME = "manifest.json"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _FORMAT = 1
 _SORTED_BY = {
-    "events": "run_key, seq", "phases": "run_key, seq", "retries": "run_key, seq", "logs": "run_key, line",
-    "plans": "run_key, task_id, attempt, seq", "damage": 'run_key, file, "offset"', "params": "run_key, name",
-}  # fmt: skip
+    "events": "run_key, seq",
+    "phases": "run_key, seq",
+    "retries": "run_key, seq",
+    "logs": "run_key, line",
+    "plans": "run_key, task_id, attempt, seq",
+    "damage": 'run_key, file, "offset"',
+    "params": "run_key, name",
+}
 
 
 class Exported(Struct):
@@ -66,9 +71,12 @@ def export_parquet(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         done = access.with_history(
-            paths, lambda connection: _write(connection, folder, _partitions(connection, signatures)),
-            catalog=choice, on_problem=on_problem, locked=False,
-        )  # fmt: skip
+            paths,
+            lambda connection: _write(connection, folder, _partitions(connection, signatures)),
+            catalog=choice,
+            on_problem=on_problem,
+            locked=False,
+        )
     except OSError as error:
         raise OutputError(f"{folder}: can't be written: {error.strerror or error}", folder) from None
     except guard.BrokenCatalogError as error:

@@ -49,9 +49,12 @@ def is_broken(error: BaseException) -> bool:
     import duckdb
 
     kinds = (
-        BrokenCatalogError, duckdb.IOException, duckdb.InternalException, duckdb.FatalException,
+        BrokenCatalogError,
+        duckdb.IOException,
+        duckdb.InternalException,
+        duckdb.FatalException,
         duckdb.SerializationException,
-    )  # fmt: skip
+    )
     return isinstance(error, kinds) or type(error) is duckdb.Error
 
 

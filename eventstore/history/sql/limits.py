@@ -77,9 +77,7 @@ def run_limited(work: Callable[[Callable[[], None]], int], *, timeout_seconds: f
     return code
 
 
-def _be_child(
-    work: Callable[[Callable[[], None]], int], writing: int, timeout_seconds: float, memory: int
-) -> None:
+def _be_child(work: Callable[[Callable[[], None]], int], writing: int, timeout_seconds: float, memory: int) -> None:
     def begin() -> None:
         _limit(timeout_seconds, memory)
         os.write(writing, b"!")

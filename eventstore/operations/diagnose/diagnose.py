@@ -88,8 +88,9 @@ def diagnose_run(
     run_dir = open_run(path)
     seen = look(run_dir)
     if history:
-        seen.usual_seconds = usual_seconds(history, seen.progress.ids.get("benchmark"),
-                                           seen.progress.ids.get("environment"))  # fmt: skip
+        seen.usual_seconds = usual_seconds(
+            history, seen.progress.ids.get("benchmark"), seen.progress.ids.get("environment")
+        )
     info = run_info.record(seen.run_info) or {}
     log = search_log(run_dir / RUN_LOG_NAME)
     results = aftermath.read_results(run_dir)
@@ -108,8 +109,13 @@ def look(run_dir: Path) -> Seen:
     """Scan and fold a run's stream, whatever state it is in."""
     files = {name: read_json_file(run_dir / name) for name in (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME)}
     base = Base(progress=files[PROGRESS_NAME].members, run_info=files[RUN_INFO_NAME].members)
-    seen = Seen(progress=progress.initial(base), run_info=run_info.initial(base), rows=timeline.initial(base),
-                marks=milestones.initial(base), files=files)  # fmt: skip
+    seen = Seen(
+        progress=progress.initial(base),
+        run_info=run_info.initial(base),
+        rows=timeline.initial(base),
+        marks=milestones.initial(base),
+        files=files,
+    )
     if not os.path.lexists(run_dir / STREAM_NAME):
         return seen
     try:
@@ -194,8 +200,9 @@ def _facts(
     )
     if scanned is not None:
         end = scanned.tail.offset
-        facts.damaged_to_the_end = any((f.offset or 0) + (f.length or 0) >= end > 0 for f in scanned.findings
-                                       if f.severity == "error")  # fmt: skip
+        facts.damaged_to_the_end = any(
+            (f.offset or 0) + (f.length or 0) >= end > 0 for f in scanned.findings if f.severity == "error"
+        )
         facts.nul_tail = not facts.status and _ends_in_nul(scanned.path)
     if not from_stream and not seen.analysis_only and seen.marks.events:
         facts.log_went_on_seconds = _went_on(seen, info, log)
@@ -203,8 +210,11 @@ def _facts(
 
 
 def _problems(seen: Seen) -> list[Evidence]:
-    found = [Evidence(file=file.path.name, text=f"{file.path.name} {file.problem}") for file in seen.files.values()
-             if file.problem]  # fmt: skip
+    found = [
+        Evidence(file=file.path.name, text=f"{file.path.name} {file.problem}")
+        for file in seen.files.values()
+        if file.problem
+    ]
     if seen.problem:
         found.append(Evidence(file=STREAM_NAME, text=seen.problem))
     return found

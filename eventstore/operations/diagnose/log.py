@@ -129,8 +129,9 @@ def _notes(path: Path, facts: LogFacts) -> Iterator[Note]:
 def _note(number: int, header: re.Match[bytes]) -> Note:
     text = _decode(header[4])
     task = _TASK.search(text)
-    return Note(line=number, time=header[1].decode(), level=header[2].decode(), text=text,
-                task_id=task[1] if task else None)  # fmt: skip
+    return Note(
+        line=number, time=header[1].decode(), level=header[2].decode(), text=text, task_id=task[1] if task else None
+    )
 
 
 def _decode(line: bytes) -> str:

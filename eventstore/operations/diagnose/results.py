@@ -69,8 +69,16 @@ def _read_task(task: TaskDir, found: Results) -> None:
 
 
 def _fact(issue: Issue, task_id: str, attempt: int, file: str, discarded: bool = False) -> IssueFact:
-    return IssueFact(severity=issue.severity, phase=issue.phase, code=issue.code, message=issue.message,
-                     task_id=task_id, attempt=attempt, file=file, discarded=discarded)  # fmt: skip
+    return IssueFact(
+        severity=issue.severity,
+        phase=issue.phase,
+        code=issue.code,
+        message=issue.message,
+        task_id=task_id,
+        attempt=attempt,
+        file=file,
+        discarded=discarded,
+    )
 
 
 # -- what there is to say about it
@@ -104,8 +112,14 @@ def retries(rows: timeline.State) -> Json:
     for row in rows.retries:
         reasons.setdefault((row.stage, row.matched_pattern), []).append(row)
     retried = {row.task_id for row in rows.retries}
-    well = [name for name in retried if (task := rows.tasks.get(name or "")) and task.finishes
-            and task.severity not in ("fatal", "error") and task.status == "completed"]  # fmt: skip
+    well = [
+        name
+        for name in retried
+        if (task := rows.tasks.get(name or ""))
+        and task.finishes
+        and task.severity not in ("fatal", "error")
+        and task.status == "completed"
+    ]
     return {
         "count": len(rows.retries),
         "discarded_seconds": sum(row.discarded_seconds or 0.0 for row in rows.retries),
@@ -113,10 +127,18 @@ def retries(rows: timeline.State) -> Json:
         "tasks": len(retried),
         "recovered_tasks": len(well),
         "reasons": sorted(
-            ({"stage": stage, "matched_pattern": pattern, "count": len(group),
-              "discarded_seconds": sum(row.discarded_seconds or 0.0 for row in group)}
-             for (stage, pattern), group in reasons.items()), key=lambda reason: -int(str(reason["count"]))),
-    }  # fmt: skip
+            (
+                {
+                    "stage": stage,
+                    "matched_pattern": pattern,
+                    "count": len(group),
+                    "discarded_seconds": sum(row.discarded_seconds or 0.0 for row in group),
+                }
+                for (stage, pattern), group in reasons.items()
+            ),
+            key=lambda reason: -int(str(reason["count"])),
+        ),
+    }
 
 
 def _result_counts(rows: timeline.State, marks: milestones.State, results: Results, total_tasks: int) -> Json:
@@ -171,8 +193,10 @@ def _evaluated(metrics: Json) -> int | None:
 
 def _issue_counts(issues: list[IssueFact]) -> list[Json]:
     final = Counter((i.severity, i.phase, i.code) for i in issues if not i.discarded)
-    return [{"severity": severity, "phase": phase, "code": code, "count": count}
-            for (severity, phase, code), count in final.most_common(20)]  # fmt: skip
+    return [
+        {"severity": severity, "phase": phase, "code": code, "count": count}
+        for (severity, phase, code), count in final.most_common(20)
+    ]
 
 
 def plans(rows: timeline.State) -> list[Json]:

@@ -143,9 +143,7 @@ def _holds(target: Path, mark: Mark) -> bool:
 
 
 def _count_missing(breaks: Sequence[Break], unproven: int, last: Link | None, mark: Mark | None) -> int:
-    between = sum(
-        max(1, known.last_seq - known.first_seq + 1 - (0 if known.follows else unproven)) for known in breaks
-    )
+    between = sum(max(1, known.last_seq - known.first_seq + 1 - (0 if known.follows else unproven)) for known in breaks)
     at_the_end = mark.seq - (last.seq if last is not None else -1) if mark is not None else 0
     return between + max(0, at_the_end)
 

@@ -181,9 +181,16 @@ class _Mover:
         target = self._store.attempt_dir(task_id, number) / CHECKPOINT_FILE
         try:
             materialise_checkpoint(
-                self._source, attempt.path / CHECKPOINT_FILE, self._target, target, task_id, number,
-                self._limits(task_id, number), link=self._link, durable=self._durable,
-            )  # fmt: skip
+                self._source,
+                attempt.path / CHECKPOINT_FILE,
+                self._target,
+                target,
+                task_id,
+                number,
+                self._limits(task_id, number),
+                link=self._link,
+                durable=self._durable,
+            )
         except CompassError:
             if required:
                 raise
@@ -202,9 +209,14 @@ class _Mover:
         if found.get("declared_artifacts") is not None:
             folder = self._store.attempt_dir(task.task_id or "", attempt.number) / ARTIFACTS_NAME
             found["declared_artifacts"] = artifacts.materialise(
-                found["declared_artifacts"], self._source, self._target, folder.relative_to(self._target).as_posix(),
-                self._limits(task.task_id or "", attempt.number), link=self._link, durable=self._durable,
-            )  # fmt: skip
+                found["declared_artifacts"],
+                self._source,
+                self._target,
+                folder.relative_to(self._target).as_posix(),
+                self._limits(task.task_id or "", attempt.number),
+                link=self._link,
+                durable=self._durable,
+            )
         members |= {"artifacts": Raw(dump_compact(found)), "retry_count": Raw(b"0")}
         severities = {issue.severity for issue in attempt.read_result().issues}
         return RenderedResult(render_members(members), severities)

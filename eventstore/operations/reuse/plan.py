@@ -151,9 +151,7 @@ class FactReader:
         attempts = {number: self._attempt(task, attempt) for number, attempt in task.attempts.items() if attempt.listed}
         if task.published:
             attempts = self._stopped_early({number: one for number, one in attempts.items() if one.result is not None})
-        return TaskFacts(
-            task_id=task_id, published=task.published, attempts=attempts, attempt_plan=task.attempt_plan
-        )
+        return TaskFacts(task_id=task_id, published=task.published, attempts=attempts, attempt_plan=task.attempt_plan)
 
     def _stopped_early(self, attempts: dict[int, AttemptFacts]) -> dict[int, AttemptFacts]:
         """A whole result with fewer attempts than asked for stopped at its last one."""

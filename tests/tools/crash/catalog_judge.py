@@ -45,8 +45,13 @@ class Judge:
     def judge(self, scenario: CatalogScenario, state: State, folder: Path, seed: int, second: bool) -> int:
         """Judge a state laid down in `folder`; how many second crashes were tried. Raises Wrong."""
         lay_down(state, folder)
-        asked = {"runs": str(scenario.runs), "folder": str(folder), "seed": seed, "second": second,
-                 "steps": scenario.steps}  # fmt: skip
+        asked = {
+            "runs": str(scenario.runs),
+            "folder": str(folder),
+            "seed": seed,
+            "second": second,
+            "steps": scenario.steps,
+        }
         answer = self._ask(asked)
         if "wrong" in answer:
             raise Wrong(answer["wrong"])

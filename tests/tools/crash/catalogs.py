@@ -26,9 +26,15 @@ PAGE = 4096
 Answers = dict[str, dict[str, list[str]]]
 """View → run → what its rows add up to."""
 VIEWS = {
-    "runs": " EXCLUDE (life, life_evidence)", "events": "", "tasks": "", "attempts": " EXCLUDE (ended_by)",
-    "phases": " EXCLUDE (ended_by)", "retries": "", "plans": "", "damage": "",
-}  # fmt: skip
+    "runs": " EXCLUDE (life, life_evidence)",
+    "events": "",
+    "tasks": "",
+    "attempts": " EXCLUDE (ended_by)",
+    "phases": " EXCLUDE (ended_by)",
+    "retries": "",
+    "plans": "",
+    "damage": "",
+}
 """Views whose rows are compared, without what depends on the clock."""
 
 

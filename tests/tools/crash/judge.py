@@ -155,9 +155,7 @@ def judge_snapshots(folder: Path, files: FileSystem = REAL) -> None:
     check(not wrong, f"verify finds nothing wrong with stream and snapshots: {wrong}")
 
 
-def judge_repair(
-    scenario: Scenario, state: State, folder: Path, files: FileSystem, thorough: bool = True
-) -> None:
+def judge_repair(scenario: Scenario, state: State, folder: Path, files: FileSystem, thorough: bool = True) -> None:
     """The damaged stream is there, under its own name or another; a second call ends what the first began."""
     content = state.get(STREAM_NAME)
     check(content is not None, "there is a stream at every moment")

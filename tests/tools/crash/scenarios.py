@@ -32,9 +32,12 @@ from .disk import RecordingFileSystem
 
 RUN_ID = "r"
 REQUEST = {
-    "benchmark": {"id": "b"}, "harness": {"id": "h"}, "environment": {"id": "e"}, "model": {"id": "m"},
+    "benchmark": {"id": "b"},
+    "harness": {"id": "h"},
+    "environment": {"id": "e"},
+    "model": {"id": "m"},
     "output": {"run_id": RUN_ID},
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -63,7 +66,7 @@ class Clock:
 
 
 def _event(rng: random.Random, number: int) -> Event:
-    text = "".join(rng.choice("abc ü\u2028\"\\\n€𝄞") for _ in range(rng.randint(0, 60)))
+    text = "".join(rng.choice('abc ü\u2028"\\\n€𝄞') for _ in range(rng.randint(0, 60)))
     choices: list[Event] = [
         PhaseChanged(task_id=f"t{number}", attempt=1, phase="run_task", payload={"note": text}),
         AttemptStarted(task_id=f"t{number}", attempt=1),
@@ -125,9 +128,7 @@ def log(folder: Path, rng: random.Random) -> Scenario:
 def recorder(folder: Path, rng: random.Random) -> Scenario:
     """A whole run with its snapshots, from the first file to the end, or left without one; opened again, or not."""
     disk, clock = RecordingFileSystem(folder), Clock()
-    run = RunRecorder.create(
-        folder, request=REQUEST, durability="always", file_log_level=None, files=disk, clock=clock
-    )  # fmt: skip
+    run = RunRecorder.create(folder, request=REQUEST, durability="always", file_log_level=None, files=disk, clock=clock)
     synced = 1
     disk.acknowledge(synced=synced)
     if rng.random() < 0.3:
