@@ -4,108 +4,174 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PURE = {
-    "events",
-    "records",
-    "codec",
-    "errors",
-    "seal",
-    "chain",
-    "salvage",
-    "redact",
-    "secret_assignments",
-    "secret_names",
-    "secret_shapes",
-    "secret_text",
+
+ALLOWED: dict[str, str] = {
+    # what a line is
+    "eventstore.errors": "",
+    "eventstore.format": "eventstore.errors",
+    "eventstore.redaction": "eventstore.errors eventstore.format",
+    # what records mean
+    "projections": "eventstore.errors eventstore.format eventstore.redaction",
+    # storage, downwards only, never projections
+    "eventstore.stream": "eventstore.errors eventstore.format",
+    "eventstore.run": "eventstore.errors eventstore.format eventstore.stream",
+    "eventstore.results": "eventstore.errors eventstore.format eventstore.redaction eventstore.run eventstore.stream",
+    # composers: storage and projections together
+    "eventstore.recording": """
+        eventstore.errors eventstore.format eventstore.redaction eventstore.results eventstore.run eventstore.stream
+        projections
+    """,
+    "eventstore.history": """
+        eventstore.errors eventstore.format eventstore.results eventstore.run eventstore.stream projections
+    """,
+    "eventstore.operations": """
+        eventstore.errors eventstore.format eventstore.history eventstore.recording eventstore.redaction
+        eventstore.results eventstore.run eventstore.stream projections
+    """,
+    # words for people
+    "cli": """
+        eventstore.errors eventstore.format eventstore.history eventstore.operations eventstore.run eventstore.stream
+        projections
+    """,
 }
-VOCABULARY = {"events", "records", "codec", "errors", "redact", "seal"}
-COMPOSERS = {
-    "replaying",
-    "parallel",
-    "recorder",
-    "sessions",
-    "live",
-    "history",
-    "verifying",
-    "verifying_details",
-    "verifying_files",
-    "verifying_texts",
-    "reuse",
-    "reuse_apply",
-    "result_recovery",
-    "repair",
-    "closing",
-    "diagnosing",
-    "aftermath",
-    "stalling",
-    "following",
-    "boards",
-    "taskpages",
-    "comparing",
-    "watching",
-}
-"""Modules of eventstore that put a scan and a projection together; nothing else there knows of projections."""
+"""Room → the rooms it may import, its own aside. The rule in three lines is in ARCHITECTURE.md."""
+
 WORLD = {"os", "io", "time", "random", "pathlib", "socket", "subprocess", "tempfile", "shutil", "threading", "secrets"}
+PURE = ("eventstore.format", "eventstore.redaction", "projections")
+ONLY_IN = {"duckdb": ("eventstore.history",), "click": ("cli",), "rich": ("cli", "eventstore.recording")}
+"""Third-party packages that stay in some rooms."""
+MOST_MODULES = 15
 
 
-def imports_of(path: Path) -> set[str]:
-    """Absolute names of all modules that a file imports, relative ones resolved, late ones included."""
-    package = path.relative_to(ROOT).parent.parts
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            module = ".".join(part for part in (base, node.module or "") if part)
-            names |= {module} | {f"{module}.{alias.name}" for alias in node.names}
-    return names
+class Import(NamedTuple):
+    """One import statement: where it is, and the absolute name of what it imports."""
+
+    path: Path
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line} imports {self.name}"
 
 
 def modules(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
-def room_of(name: str) -> tuple[str, str]:
+def room_of(name: str) -> str:
+    """Return the room of a dotted name: `eventstore.stream` of `eventstore.stream.log`; a foreign name's first part."""
     parts = name.split(".")
-    return parts[0], parts[1] if len(parts) > 1 else ""
+    return ".".join(parts[:2]) if parts[0] == "eventstore" else parts[0]
 
 
-@pytest.mark.parametrize("path", modules("projections"), ids=lambda p: p.stem)
-def test_projections_are_pure(path: Path) -> None:
-    """No disk, clock or randomness, and of eventstore only the vocabulary."""
-    for name in imports_of(path):
-        room, module = room_of(name)
-        assert room not in WORLD, f"{path.name} imports {name}"
-        assert room not in ("cli", "duckdb", "click", "rich"), f"{path.name} imports {name}"
-        if room == "eventstore":
-            assert module in VOCABULARY or module == "", f"{path.name} imports {name}"
-    assert "datetime.now" not in path.read_text() and "time.time" not in path.read_text()
+def room_of_file(path: Path) -> str:
+    return room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
-@pytest.mark.parametrize("path", modules("eventstore"), ids=lambda p: p.stem)
-def test_eventstore_knows_no_commands_and_only_composers_know_projections(path: Path) -> None:
-    """duckdb stays in history; pure modules import no others."""
-    own = path.relative_to(ROOT / "eventstore").parts[0].removesuffix(".py")
-    for name in imports_of(path):
-        room, module = room_of(name)
-        assert room not in ("cli", "click"), f"{path.name} imports {name}"
-        assert room != "duckdb" or own == "history", f"{path.name} imports {name}"
-        assert room != "projections" or own in COMPOSERS, f"{path.name} imports {name}"
-        if own in PURE:
-            assert room not in WORLD, f"{path.name} is pure and imports {name}"
-            assert room != "eventstore" or module in PURE or module == "", f"{path.name} imports {name}"
+@cache
+def imports_of(path: Path) -> tuple[Import, ...]:
+    """Return all imports of a file, relative ones resolved, late ones included."""
+    package = path.relative_to(ROOT).parent.parts
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [Import(path, node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module or "") if part)
+            found += [Import(path, node.lineno, f"{module}.{alias.name}") for alias in node.names]
+    return tuple(found)
 
 
-@pytest.mark.parametrize("path", modules("cli"), ids=lambda p: p.stem)
-def test_commands_leave_duckdb_to_history(path: Path) -> None:
-    """A command parses, calls, prints and exits."""
-    assert not {name for name in imports_of(path) if room_of(name)[0] == "duckdb"}
+def all_imports() -> Iterator[Import]:
+    for folder in ("eventstore", "projections", "cli"):
+        for path in modules(folder):
+            yield from imports_of(path)
+
+
+def test_rooms_import_downwards_only() -> None:
+    """No import goes to a room that the table does not allow; each is named with its file and line."""
+    ours = ("eventstore", "projections", "cli")
+    wrong = [
+        str(found)
+        for found in all_imports()
+        if found.name.split(".")[0] in ours
+        and found.path.name != "__init__.py"
+        and (target := room_of(found.name)) != (own := room_of_file(found.path))
+        and target not in ALLOWED.get(own, "").split()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_allowance_is_unused() -> None:
+    """An allowance that no import needs is removed from the table."""
+    used = {(room_of_file(found.path), room_of(found.name)) for found in all_imports()}
+    unused = [
+        f"{own} → {target}" for own, rooms in ALLOWED.items() for target in rooms.split() if (own, target) not in used
+    ]
+    assert not unused, unused
+
+
+def test_rooms_have_no_circle() -> None:
+    """The table is in an order in which every room imports earlier ones only."""
+    order = [*ALLOWED]
+    wrong = [
+        f"{own} → {target}"
+        for own, rooms in ALLOWED.items()
+        for target in rooms.split()
+        if order.index(target) >= order.index(own) and (own, target) != ("eventstore.history", "eventstore.operations")
+    ]
+    assert not wrong, wrong
+
+
+def test_every_room_is_in_the_table() -> None:
+    rooms = {room_of_file(path) for folder in ("eventstore", "projections", "cli") for path in modules(folder)}
+    assert rooms - {"eventstore.__init__"} == {*ALLOWED}
+
+
+def test_pure_rooms_know_no_world() -> None:
+    """No disk, clock or randomness where lines and their meaning are decided."""
+    wrong = [
+        str(found)
+        for found in all_imports()
+        if room_of_file(found.path).startswith(PURE) and found.name.split(".")[0] in WORLD | {"duckdb", "click", "rich"}
+    ]
+    wrong += [
+        f"{path.relative_to(ROOT)} asks the clock"
+        for folder in ("projections", "eventstore/format", "eventstore/redaction")
+        for path in modules(folder)
+        if re.search(r"datetime\.now|time\.time\b", path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_packages_of_others_stay_in_their_rooms() -> None:
+    wrong = [
+        str(found)
+        for found in all_imports()
+        if room_of_file(found.path) not in ONLY_IN.get(found.name.split(".")[0], (room_of_file(found.path),))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("top", ["eventstore", "projections"])
+def test_no_folder_is_crowded(top: str) -> None:
+    """A folder with more than fifteen modules is no room any more; `cli/` has one file a command and is left out."""
+    folders = {path.parent for path in modules(top)}
+    crowded = {
+        str(folder.relative_to(ROOT)): count
+        for folder in folders
+        if (count := sum(path.name != "__init__.py" for path in folder.glob("*.py"))) > MOST_MODULES
+    }
+    assert not crowded
 
 
 def loaded_by(code: str) -> set[str]:

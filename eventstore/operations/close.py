@@ -16,11 +16,12 @@ from eventstore.format.records import Block
 from eventstore.redaction.events import Masker
 from eventstore.redaction.redactor import secret_environment_values
 from eventstore.run.directory import RUN_INFO_NAME, open_run, read_json_file
-from eventstore.run.liveness import Life, boot_id, life_of
+from eventstore.run.liveness import Life, life_of
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.lock import is_locked
 from eventstore.stream.lock_file import read_witness
 from eventstore.stream.log import EventLog
+from eventstore.stream.recovery import boot_id
 from eventstore.stream.scan import STREAM_NAME, scan
 from projections import Base
 from projections.snapshots import run_info

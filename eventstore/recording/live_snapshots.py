@@ -26,7 +26,7 @@ from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.wakeup import Bell
 from projections.snapshots import progress, run_info
 from projections.snapshots import replay as folding
-from projections.snapshots.pieces import pretty_pieces
+from projections.snapshots.run_info import pretty_pieces
 
 logger = logging.getLogger(__name__)
 

@@ -47,8 +47,18 @@ from eventstore.stream.group_commit import Durability
 
 from .live_snapshots import LiveSnapshots, Noticed
 from .request import Request, as_request
-from .session import Session, found_session, new_session, reserve, set_evaluation_aside
-from .starts import analysis_started, run_started, secrets_of, started_payload, stored_start
+from .session import (
+    Session,
+    analysis_started,
+    found_session,
+    new_session,
+    reserve,
+    run_started,
+    secrets_of,
+    set_evaluation_aside,
+    started_payload,
+    stored_start,
+)
 
 if TYPE_CHECKING:
     from eventstore.results.store import Recovered

@@ -49,7 +49,7 @@ from eventstore.stream.filesystem import REAL, FileSystem
 from .fingerprints import UNLIMITED, Budget
 from .intents import INTENT_PREFIX, Intent, loose_ends, read_intents, swap_in, write_intent
 from .references import point_at, point_at_archive, records_of
-from .result_shape import is_persisted_shape, persisted_shape
+from .result import is_persisted_shape, persisted_shape
 from .schema import (
     AttemptResult,
     RenderedResult,

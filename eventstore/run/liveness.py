@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from eventstore.stream.lock import is_locked
 from eventstore.stream.lock_file import read_witness
+from eventstore.stream.recovery import boot_id
 from eventstore.stream.scan import STREAM_NAME
 
 from .directory import RUN_LOG_NAME
@@ -111,11 +112,3 @@ def paths_held_open() -> frozenset[str]:
         except OSError:
             continue
     return frozenset(path for path in held if path.endswith((STREAM_NAME, RUN_LOG_NAME)))
-
-
-def boot_id() -> str:
-    """What tells one start of this machine from another; empty where the system doesn't say."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -9,6 +9,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import xxhash
+
 from eventstore.errors import InputError
 
 BLOCK_BYTES = 128 * 1024
@@ -122,3 +124,22 @@ def line_ending_at(fd: int, end: int) -> bytes:
         if step > MAX_LINE_BYTES:
             return b""
         step *= 4
+
+
+# -- Digests of byte ranges of files
+
+_STEP = 1024 * 1024
+
+
+def file_digest(fd: int, length: int) -> str:
+    """XXH3-64 (lowercase hex, 16 digits) of the first `length` bytes of an open file."""
+    return range_digest(fd, 0, length)
+
+
+def range_digest(fd: int, start: int, end: int) -> str:
+    """XXH3-64 (lowercase hex, 16 digits) of the bytes of an open file from `start` up to `end`."""
+    state, offset = xxhash.xxh3_64(), start
+    while offset < end and (data := os.pread(fd, min(_STEP, end - offset), offset)):
+        state.update(data)
+        offset += len(data)
+    return state.hexdigest()

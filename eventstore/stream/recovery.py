@@ -15,10 +15,9 @@ from eventstore.format import codec
 from eventstore.format.events import Json
 from eventstore.format.records import VERDICTS, Block
 from eventstore.format.seal import NO_PREDECESSOR
-from eventstore.run.liveness import boot_id
 
-from .digest import file_digest
 from .filesystem import FileSystem
+from .line_reader import file_digest
 from .lock_file import read_witness
 from .scan import STREAM_NAME, Scan
 
@@ -161,6 +160,14 @@ def writer_record(version: str) -> dict[str, Any]:
         "opened_at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
         "version": version,
     }
+
+
+def boot_id() -> str:
+    """What tells one start of this machine from another; empty where the system doesn't say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def session_members(writer: dict[str, Any], adopted: Json | None) -> bytes:

@@ -11,6 +11,7 @@ for a whole block of proofs); a block with anything odd is read again line by li
 
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -40,7 +41,6 @@ from eventstore.format.seal import CLOSING, Proof, check_chain, proves_itself, r
 
 from .line_reader import MAX_LINE_BYTES, LineReader, line_ending_at, open_regular
 from .lock_file import Mark, read_witness
-from .reanalysis import is_reanalysis
 from .repairs import Accounts
 
 STREAM_NAME = "progress.jsonl"
@@ -458,6 +458,25 @@ class Scan:
             self._note("lost_acknowledged", message, mark.bytes - len(line), len(line), mark.seq)
 
     def _digest(self, start: int, end: int) -> str:
-        from .digest import range_digest
+        from .line_reader import range_digest
 
         return range_digest(self._fd, start, end)
+
+
+# -- Whether a stream without proofs is one that `agentcompass analysis` wrote in place of the evaluation's
+
+_STEP = 1024 * 1024
+_OVERLAP = 256
+_ANALYZES = re.compile(rb'"phase"\s*:\s*"analyze"')
+_EVALUATES = re.compile(rb'"event"\s*:\s*"(?:reuse_loaded|attempt_started|attempt_finished|execution_plan_resolved)"')
+
+
+def is_reanalysis(fd: int, length: int) -> bool:
+    """Whether the first `length` bytes of an open stream hold the phase of an analysis and nothing of an evaluation."""
+    found, offset = False, 0
+    while offset < length and (data := os.pread(fd, min(_STEP + _OVERLAP, length - offset), offset)):
+        if _EVALUATES.search(data):
+            return False
+        found = found or _ANALYZES.search(data) is not None
+        offset += _STEP
+    return found

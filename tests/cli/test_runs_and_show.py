@@ -18,6 +18,7 @@ from eventstore.operations.status import run_page
 from eventstore.run import liveness
 from eventstore.stream.lock import RunLock
 from eventstore.stream.lock_file import render_writer
+from eventstore.stream.recovery import boot_id
 from tests.tools.commands import Command
 from tests.tools.recorded import BIG, RUNS
 from tests.tools.streams import plain_line, sealed_stream
@@ -173,7 +174,7 @@ def test_hostile_names_are_shown_harmless(tmp_path: Path, command: Command) -> N
 def test_life_of_a_writer_of_ours(tmp_path: Path) -> None:
     """Held lock: live. Free lock: dead, if the writer was on this host; else nothing can be known."""
     (tmp_path / "progress.jsonl").write_bytes(b"".join(sealed_stream(2)))
-    writer = {"id": "w", "host": socket.gethostname(), "pid": 1, "boot": liveness.boot_id(), "opened_at": "then"}
+    writer = {"id": "w", "host": socket.gethostname(), "pid": 1, "boot": boot_id(), "opened_at": "then"}
     (tmp_path / "progress.lock").write_bytes(render_writer(writer))
     with RunLock(tmp_path):
         assert liveness.life_of(tmp_path, finished=False).name == "live"

@@ -392,6 +392,6 @@ def with_disk(monkeypatch: pytest.MonkeyPatch, files: FileSystem) -> Any:
     stack = ExitStack()
     patch = stack.enter_context(monkeypatch.context())
     made: Callable[..., Catalog] = Catalog
-    patch.setattr(open, "Catalog", lambda connection, file: made(connection, file, files))
+    patch.setattr(access, "Catalog", lambda connection, file: made(connection, file, files))
     stack.enter_context(led(files, duckdb_library()))
     return stack

@@ -14,9 +14,9 @@ from eventstore.errors import DamagedError, LockedError, RefusedError, UsageErro
 from eventstore.format import codec
 from eventstore.format.events import RunFinished, RunStarted, TaskStarted
 from eventstore.operations.close import close_run, evidence_of, process_started_at
-from eventstore.run.liveness import boot_id
 from eventstore.stream.lock_file import render_writer
 from eventstore.stream.log import EventLog
+from eventstore.stream.recovery import boot_id
 from eventstore.stream.scan import scan
 from tests.tools.commands import Command
 

@@ -40,7 +40,7 @@ from eventstore.stream.encode import Origin
 from eventstore.stream.lock import is_locked
 from eventstore.stream.lock_file import read_witness
 from eventstore.stream.scan import scan
-from projections.snapshots.pieces import pretty_pieces
+from projections.snapshots.run_info import pretty_pieces
 from tests.tools.faults import FaultyFiles
 from tests.tools.recorded import ROOT, RUNS
 

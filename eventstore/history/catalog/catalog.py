@@ -20,12 +20,12 @@ from msgspec import Struct
 from eventstore.errors import LockedError, OutputError, UsageError
 from eventstore.history.rows.tables import ALL_TABLES, SCHEMA_VERSION
 from eventstore.history.rows.values import key_text
-from eventstore.run.directory import RunDir, is_run_dir
+from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, RunDir, is_run_dir
 from eventstore.stream.filesystem import REAL, FileSystem
+from eventstore.stream.scan import STREAM_NAME
 
 from . import ingest
 from .seen_prefixes import cache_folder
-from .signature import signature
 from .spool import create_tables
 
 LOCK_SECONDS = 60.0
@@ -290,3 +290,26 @@ def _logs(file: Path) -> list[Path]:
 def quoted(path: Path) -> str:
     """A path as an SQL literal."""
     return "'" + str(path).replace("'", "''") + "'"
+
+
+# -- What stat says of a run directory: equal signatures mean that nothing has to be read again
+
+_FILES = (STREAM_NAME, RUN_INFO_NAME, PROGRESS_NAME, PARAMS_NAME, RUN_LOG_NAME, "metrics.json", "progress.lock")
+_FOLDERS = ("details", "details/running", "details/normal", "details/error", "details/fatal")
+
+
+def signature(run_dir: Path) -> str:
+    """The signature of a run directory as text."""
+    base = os.fspath(run_dir)
+    stat = os.stat
+    parts = []
+    for name in (*_FILES, *_FOLDERS):
+        try:
+            found = stat(f"{base}/{name}")
+        except OSError:
+            parts.append("-")
+            if name == "details":
+                break
+        else:
+            parts.append(f"{found.st_dev}.{found.st_ino}.{found.st_size}.{found.st_mtime_ns}.{found.st_ctime_ns}")
+    return ";".join(parts)

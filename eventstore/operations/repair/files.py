@@ -16,9 +16,8 @@ from eventstore.format.events import Json, StreamRepaired
 from eventstore.format.records import VERDICTS
 from eventstore.format.seal import NO_PREDECESSOR, read_proof, seal
 from eventstore.stream.atomic_file import TEMPORARY_PREFIX
-from eventstore.stream.digest import file_digest, range_digest
 from eventstore.stream.filesystem import FileSystem
-from eventstore.stream.line_reader import open_regular
+from eventstore.stream.line_reader import file_digest, open_regular, range_digest
 from eventstore.stream.lock_file import Mark, render_slot, render_writer, slot_offset
 from eventstore.stream.recovery import copy_range, session_members, writer_record
 from eventstore.stream.scan import Scan

@@ -36,21 +36,20 @@ from eventstore.run.json_files import read_bytes
 from eventstore.run.liveness import life_of
 from eventstore.run.names import DETAILS_NAME, is_leftover
 from eventstore.run.request_record import section
-from eventstore.run.verifying_files import PLANS_MEMBER, read_run_info
 from eventstore.stream.scan import STREAM_NAME, Scan, scan
 from projections.fold import Base
 from projections.snapshots import progress, replay
 from projections.verify import lifecycle
 from projections.verify.details import check_details
-from projections.verify.endings import Endings
 from projections.verify.files import Document, Facts, check_files
 from projections.verify.findings import MAX_FINDINGS_PER_CODE, Notes
-from projections.verify.payloads import DuplicateKeys
+from projections.verify.payloads import DuplicateKeys, Endings
 from projections.verify.plans import TaskPlans
 from projections.verify.rules import RULES
 from projections.verify.texts import LOG_NAME, StreamSecrets
 
 from .details import DetailsReader
+from .run_info_file import PLANS_MEMBER, read_run_info
 from .texts import RECORD_FILES, SecretsIn, check_everything, check_log, check_members
 
 if TYPE_CHECKING:

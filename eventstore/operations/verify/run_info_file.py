@@ -8,9 +8,8 @@ from msgspec import Raw, Struct
 
 from eventstore.errors import InputError
 from eventstore.format.events import Json
+from eventstore.run.json_files import read_bytes
 from projections.verify.plans import TaskPlans
-
-from .json_files import read_bytes
 
 PLANS_MEMBER = "resolved_execution_plans"
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
