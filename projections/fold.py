@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from eventstore.format import codec
 from eventstore.format.events import Json, event_name
+from eventstore.format.heads import session_writer
 from eventstore.format.records import Block, Head, Recorded
 
 S = TypeVar("S")
@@ -66,4 +67,6 @@ def block_of(record: Recorded) -> Block:
     """A batch of one. An event that was never a line is encoded, so that all projections see the same thing."""
     event = record.event
     head = Head(event.run_id, event_name(event), event.timestamp, event.task_id)
-    return Block([head], [record.line or codec.encode(event)], record.seq, record.offset, record.line_number)
+    line = record.line or codec.encode(event)
+    opening = [0] if session_writer(line) else []
+    return Block([head], [line], record.seq, record.offset, record.line_number, sessions=opening)

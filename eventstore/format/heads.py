@@ -134,6 +134,24 @@ def run_id_of(lines: list[bytes]) -> str | None:
     return most if names.count(names[0]) == 1 < votes else names[0]
 
 
+_OPENS_SESSION = b',"log":{"writer":'
+
+
+def session_writer(line: bytes) -> dict[str, Any]:
+    """Return the writer whose session a line opens: `id`, `host`, `pid`, `boot`, …; empty for any other line.
+
+    For most lines it is one look at the bytes: only a session's first line holds these, or a payload that imitates it.
+    """
+    if _OPENS_SESSION not in line:
+        return {}
+    try:
+        log = codec.parse_object(line).get("log")
+    except MalformedLineError:
+        return {}
+    writer = log.get("writer") if isinstance(log, dict) else None
+    return writer if isinstance(writer, dict) else {}
+
+
 def adopted_prefix(content: bytes) -> dict[str, Any] | None:
     log = codec.parse_object(content).get("log")
     adopted = log.get("adopted") if isinstance(log, dict) else None

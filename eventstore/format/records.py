@@ -118,7 +118,8 @@ class Block(Struct, gc=False):
 
     `first_seq` is the number of the first record among the accepted ones. `offsets` and `line_numbers` have one entry
     a record, or are None where the records stand one a line without a gap, the first at `offset`, in line
-    `first_line`. `typed` tells that all heads are typed ones.
+    `first_line`. `typed` tells that all heads are typed ones. `sessions` has the indexes of the records that open a
+    writer's session (`heads.session_writer` reads who it is).
     """
 
     heads: list[Any]
@@ -129,6 +130,7 @@ class Block(Struct, gc=False):
     offsets: list[int] | None = None
     line_numbers: list[int] | None = None
     typed: bool = False
+    sessions: list[int] = []
 
 
 class LineCounts(Struct):

@@ -227,7 +227,14 @@ class Prefix:
                 left -= len(block.heads)
                 yield block
             elif left > 0:
-                yield Block(block.heads[:left], block.lines[:left], block.first_seq, block.offset, block.first_line)
+                yield Block(
+                    block.heads[:left],
+                    block.lines[:left],
+                    block.first_seq,
+                    block.offset,
+                    block.first_line,
+                    sessions=[index for index in block.sessions if index < left],
+                )
                 left = 0
 
 

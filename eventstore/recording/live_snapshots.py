@@ -19,6 +19,7 @@ from msgspec import Struct
 from eventstore.errors import OutputError
 from eventstore.format import codec
 from eventstore.format.events import KNOWN_EVENTS, Json
+from eventstore.format.heads import session_writer
 from eventstore.format.records import Block, Head
 from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME
 from eventstore.stream.atomic_file import replace_file
@@ -149,7 +150,9 @@ class LiveSnapshots:
     def _fold(self, lines: list[bytes]) -> None:
         heads = decode_heads(lines)
         self.note(heads, lines)
-        folding.apply_block(self._state, Block(heads, lines, self._state.progress.counts.events, 0, 0))
+        opening = [0] if session_writer(lines[0]) else []  # a log's first line, so the first of what it hands over
+        first_seq = self._state.progress.counts.events
+        folding.apply_block(self._state, Block(heads, lines, first_seq, 0, 0, sessions=opening))
 
     def note(self, heads: list[Any], lines: list[bytes]) -> None:
         """Look at what decides about files."""

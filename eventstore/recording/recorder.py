@@ -177,6 +177,7 @@ class RunRecorder:
             clock=clock,
             log_level=file_log_level,
             secrets=secret_environment_values(os.environ),
+            owns_run_info=True,
         )
         recorder = cls(session, files=files, clock=clock)
         if not session.log.opened.records:
@@ -212,6 +213,7 @@ class RunRecorder:
             clock=clock,
             log_level=None,
             secrets=secret_environment_values(os.environ),
+            owns_run_info=False,
         )
         session.keeps_run_info = False
         recorder = cls(session, files=files, clock=clock, on_progress=on_progress)

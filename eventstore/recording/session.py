@@ -95,7 +95,14 @@ def new_session(
         if request is not None:
             _write_first_run_info(run_dir, started, files)
         log = EventLog.open(
-            run_dir, run_id=started.run_id, durability=durability, origin=origin, files=files, clock=clock, lock=lock
+            run_dir,
+            run_id=started.run_id,
+            durability=durability,
+            origin=origin,
+            files=files,
+            clock=clock,
+            lock=lock,
+            owns_run_info=request is not None,
         )
     except BaseException:
         lock.release()
@@ -130,6 +137,7 @@ def found_session(
     clock: Callable[[], float],
     log_level: int | str | None,
     secrets: Sequence[str],
+    owns_run_info: bool,
 ) -> Session:
     """A new session in an existing run, its state folded while the stream is scanned for opening."""
     lock = RunLock(run_dir)
@@ -160,6 +168,7 @@ def found_session(
         lock=lock,
         observe=observe,
         default_run_id=known if isinstance(known, str) else None,
+        owns_run_info=owns_run_info,
     )
     try:
         run_log = open_run_log(run_dir, log_level, secrets) if log_level is not None else None

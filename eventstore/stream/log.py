@@ -54,6 +54,7 @@ class EventLog:
         origin: Origin | None,
         files: FileSystem,
         clock: Callable[[], float],
+        owns_run_info: bool = False,
     ) -> None:
         self.run_dir, self.path, self.run_id, self.durability = run_dir, run_dir / STREAM_NAME, run_id, durability
         self.opened = opened
@@ -65,7 +66,7 @@ class EventLog:
         self._lock = threading.Lock()
         self._bytes, self._seq, self._prev = opened.bytes, opened.seq, opened.prev.encode()
         self._any_sealed = opened.sealed
-        self.writer = writer_record(_version())
+        self.writer = writer_record(_version(), owns_run_info=owns_run_info)
         self._session = session_members(self.writer, opened.adopted)
         self._in_flight: tuple[bytes, bytes, int, int] | None = None
         self._failure: CompassError | None = None
@@ -90,12 +91,14 @@ class EventLog:
         lock: RunLock | None = None,
         observe: Observe | None = None,
         default_run_id: str | None = None,
+        owns_run_info: bool = False,
     ) -> "EventLog":
         """Take the lock, scan and heal the stream (or make it), and start a session.
 
         `run_id` must be the stream's own if it has one; without it the stream's is taken, else `default_run_id`, else
         the directory's name. Records that are already there go to `observe` in batches. A `lock` that is handed in
-        is released on close, and when opening fails.
+        is released on close, and when opening fails. `owns_run_info` says that this writer keeps `run_info.json` too;
+        the session's first line records it.
         Raises LockedError, naming the writer that holds the lock; DamagedError where more than a torn tail is wrong;
         UsageError where the stream belongs to another run; OutputError where it can't be written.
         """
@@ -110,7 +113,15 @@ class EventLog:
                 raise UsageError(f"{run_dir}: the stream belongs to run {opened.run_id}, not to {run_id}", run_dir)
             name = opened.run_id or run_id or default_run_id or run_dir.resolve().name
             return cls(
-                run_dir, opened, lock, run_id=name, durability=durability, origin=origin, files=files, clock=clock
+                run_dir,
+                opened,
+                lock,
+                run_id=name,
+                durability=durability,
+                origin=origin,
+                files=files,
+                clock=clock,
+                owns_run_info=owns_run_info,
             )
         except BaseException:
             if opened is not None:

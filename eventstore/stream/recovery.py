@@ -150,8 +150,12 @@ def copy_range(source: int, target: int, start: int, end: int, files: FileSystem
         start += len(data)
 
 
-def writer_record(version: str) -> dict[str, Any]:
-    """Who writes: a new id for this session, host, process, start of the machine, time, version."""
+def writer_record(version: str, *, owns_run_info: bool = False) -> dict[str, Any]:
+    """Return who writes: a new id for this session, host, process, start of the machine, time, version.
+
+    `owns_run_info` is noted where this writer, and nobody else, keeps `run_info.json`; absent, it does not.
+    """
+    owns = {"owns_run_info": True} if owns_run_info else {}
     return {
         "id": uuid4().hex,
         "host": socket.gethostname(),
@@ -159,6 +163,7 @@ def writer_record(version: str) -> dict[str, Any]:
         "boot": boot_id(),
         "opened_at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
         "version": version,
+        **owns,
     }
 
 

@@ -33,6 +33,7 @@ from eventstore.format.heads import (
     context_of,
     read_head,
     run_id_of,
+    session_writer,
     typed_decoder,
 )
 from eventstore.format.records import VERDICTS, Block, Context, Finding, Head, LineCounts, Recorded, Tail
@@ -373,6 +374,8 @@ class Scan:
             self._event_names.add(head.event)
         if head.event == "stream_repaired" and proof is not None:
             self._account_for_repair(line)
+        if proof is not None and session_writer(content):
+            block.sessions.append(len(block.heads))
         block.heads.append(head)
         block.lines.append(line)
         block.offsets.append(offset)  # type: ignore[union-attr]

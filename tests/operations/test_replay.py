@@ -276,8 +276,8 @@ def test_kill_during_replay_leaves_old_or_new_files(run_dir: RunCopy, tmp_path: 
     run = run_dir(BIG)
     whole = {file: (run / file).read_bytes() for file in SNAPSHOTS}
     chance = random.Random(11)
-    replay_run = "from eventstore.operations.replay import replay_run"
-    code = f"import sys; {replay_run}; print('go', flush=True); replay_run(sys.argv[1])"
+    load_it = "from eventstore.operations.replay import replay_run"
+    code = f"import sys; {load_it}; print('go', flush=True); replay_run(sys.argv[1])"
     for _ in range(12):
         for file in SNAPSHOTS:
             (run / file).write_bytes(b"{}")

@@ -34,16 +34,20 @@ from eventstore.format.events import (
     TaskStartedPayload,
     UnknownEvent,
 )
+from eventstore.format.heads import session_writer
+from eventstore.operations.close import close_run
 from eventstore.operations.replay import replay_run
 from eventstore.recording.recorder import RunRecorder
 from eventstore.stream.encode import Origin
 from eventstore.stream.lock import is_locked
 from eventstore.stream.lock_file import read_witness
+from eventstore.stream.log import EventLog
 from eventstore.stream.scan import scan
 from projections.snapshots.run_info import pretty_pieces
 from tests.tools.faults import FaultyFiles
 from tests.tools.recorded import ROOT, RUNS
 
+STREAM = "progress.jsonl"
 REQUEST = {
     "model": {"id": "m", "api_key": "sk-0123456789abcdef0123"},
     "benchmark": {"id": "b", "params": {"n": 2}},
@@ -127,6 +131,37 @@ def test_a_whole_run_leaves_the_specified_records_and_rebuilds_from_its_stream(t
     assert started["payload"]["request"] == info["request"]
     assert started["payload"]["started_at"] == info["started_at"]
     check_rebuilds(run_dir)
+
+
+def test_each_session_records_whether_it_keeps_run_info(tmp_path):
+    """`create` and `open` do; a recorder that is attached, a re-analysis and `close` leave the file to others."""
+    run_dir = tmp_path / "r"
+    create(run_dir).close()
+    with RunRecorder.open(run_dir) as run:
+        record_task(run)
+        run.close()
+    with RunRecorder.attach(run_dir) as run:
+        record_task(run, "u")
+        run.close()
+    close_run(run_dir, "failed")
+    sessions = [
+        session_writer(block.lines[index]) for block in scan(run_dir / STREAM).blocks() for index in block.sessions
+    ]
+    assert [writer.get("owns_run_info") for writer in sessions] == [True, True, None, None]
+    assert {writer["pid"] for writer in sessions} == {os.getpid()}
+    RunRecorder.analyze(run_dir).close()
+    assert [event["log"]["writer"].get("owns_run_info") for event in events(run_dir)] == [None]
+
+
+def test_only_a_line_that_opens_a_session_names_a_writer(tmp_path):
+    """A payload that imitates the proof of a session's first line is no border."""
+    imitation = {"a": 1, "log": {"writer": {"id": "somebody"}}}
+    with EventLog.open(tmp_path, run_id="r") as log:
+        for _ in range(3):
+            log.append(PhaseChanged(payload=imitation))
+    blocks = list(scan(tmp_path / STREAM).blocks())
+    assert [index for block in blocks for index in block.sessions] == [0]
+    assert [bool(session_writer(line)) for block in blocks for line in block.lines] == [True, False, False]
 
 
 def test_files_come_in_the_order_of_the_specification(tmp_path):
