@@ -3,9 +3,8 @@
 import shutil
 from pathlib import Path
 
-import breaking_stories as story
-
 from tests.tools import breaking as b
+from tests.tools import breaking_stories as story
 from tests.tools.breaking import Break
 
 TASK = "task_finished"
