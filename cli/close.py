@@ -4,15 +4,14 @@ from pathlib import Path
 
 import click
 
-from eventstore.format.events import TERMINAL_STATUSES
-from eventstore.operations.close import Closed, close_run
+from eventstore.operations.close import CLOSING_STATUSES, Closed, close_run
 
 from . import output
 
 
 @click.command(name="close")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--status", required=True, type=click.Choice(TERMINAL_STATUSES), help="How the run ended.")
+@click.option("--status", required=True, type=click.Choice(CLOSING_STATUSES), help="How the run ended.")
 @click.option("--error", metavar="TEXT", help="Why it ended, as far as you know.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(run: Path, status: str, error: str | None, as_json: bool) -> int:

@@ -6,13 +6,10 @@ from typing import Any
 
 import click
 
-from eventstore.errors import UsageError
 from eventstore.operations.reuse.apply import Applied
+from eventstore.operations.reuse.ask import Changes, plan_changed
 from eventstore.operations.reuse.lineage import Lineage, lineage_of
-from eventstore.operations.reuse.plan import ReusePlan, choose_source, plan_reuse, require_source, wanted_of
-from eventstore.run.directory import is_run_dir
-from eventstore.run.request_record import read_request, section
-from projections.reuse import Wanted
+from eventstore.operations.reuse.plan import ReusePlan
 
 from . import output
 
@@ -49,7 +46,7 @@ def _wanted_options(function: _ANY) -> _ANY:
 @click.option("--all", "show_all", is_flag=True, help="List kept tasks, too.")
 def plan(source: Path, as_json: bool, show_all: bool, **options: Any) -> int:
     """Say for every task and attempt of SOURCE whether it would be kept, scored again or run again, and why."""
-    found, notes = _plan(source, None, options)
+    found, notes = plan_changed(source, _changes(options))
     if as_json:
         output.print_json(_plan_document(found, notes))
     else:
@@ -70,7 +67,7 @@ def apply(source: Path, target: Path, as_json: bool, total_tasks: int | None, co
     """
     from eventstore.operations.reuse.reuse_run import reuse_into
 
-    found, notes = _plan(source, target, options)
+    found, notes = plan_changed(source, _changes(options), target)
     applied = reuse_into(found, target, total_tasks=total_tasks, link=not copy)
     if as_json:
         output.print_json(_applied_document(found, notes, target, applied))
@@ -94,39 +91,15 @@ def lineage(run: Path, root: Path | None, as_json: bool) -> int:
     return output.OK
 
 
-def _plan(source: Path, target: Path | None, options: dict[str, Any]) -> tuple[ReusePlan, list[str]]:
-    changes = {
-        "k": options["k"],
-        "strategy": options["strategy"].strip().lower() if options["strategy"] else None,
-        "benchmark_id": options["benchmark"],
-        "max_retries": options["max_retries"],
-        "retry_patterns": options["patterns"] or None,
-        "checkpoint_resume": False if options["no_checkpoint_resume"] else None,
-    }
-    if target is not None and is_run_dir(target):
-        changes = _asked_by(target) | {name: value for name, value in changes.items() if value is not None}
-    if not source.exists() or is_run_dir(source):
-        return plan_reuse(source, wanted_of(read_request(source), **changes)), []
-    if changes.get("benchmark_id") is None or changes.get("k") is None:
-        raise UsageError("with a folder of runs as SOURCE, --benchmark and --attempts must say what is wanted", source)
-    wanted = Wanted(**({"strategy": "avg"} | {name: value for name, value in changes.items() if value is not None}))
-    choice = choose_source(source, wanted, exclude=target)
-    return plan_reuse(require_source(choice, source), wanted), choice.notes
-
-
-def _asked_by(target: Path) -> dict[str, Any]:
-    """What an existing target's own request asks for."""
-    stored = read_request(target)
-    execution, runtime = section(stored.request, "execution"), section(stored.request, "runtime")
-    like = wanted_of(stored)
-    return {
-        "k": like.k,
-        "strategy": like.strategy,
-        "benchmark_id": like.benchmark_id,
-        "max_retries": execution.get("max_retries", 0),
-        "retry_patterns": execution.get("retry_pattern_list") or (),
-        "checkpoint_resume": runtime.get("checkpoint_resume") is not False,
-    }
+def _changes(options: dict[str, Any]) -> Changes:
+    return Changes(
+        k=options["k"],
+        strategy=options["strategy"].strip().lower() if options["strategy"] else None,
+        benchmark_id=options["benchmark"],
+        max_retries=options["max_retries"],
+        retry_patterns=options["patterns"] or None,
+        checkpoint_resume=False if options["no_checkpoint_resume"] else None,
+    )
 
 
 def _plan_document(found: ReusePlan, notes: list[str]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from eventstore.operations.status import run_page
-from eventstore.run.directory import open_run
 
 from . import output
 from .moment import moment_options, parse_moment
@@ -23,7 +22,7 @@ SHOWN_IN_FLIGHT = 20
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(run: Path, at_event: int | None, at_time: str | None, no_pager: bool, as_json: bool) -> int:
     """Show the state of RUN: status and life, counts, time by phase, slowest tasks, and what is in flight."""
-    page = run_page(open_run(run), parse_moment(at_event, at_time))
+    page = run_page(run, parse_moment(at_event, at_time))
     if as_json:
         output.print_json(page)
     else:

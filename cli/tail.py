@@ -1,18 +1,13 @@
 """`compass-es tail RUN`: its events as JSON lines, those that are there and those to come."""
 
 import json
-import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
-from eventstore.format import codec
-from eventstore.format.records import VERDICTS, Block
-from eventstore.run.directory import open_run
-from eventstore.stream.follow import Follower
-from eventstore.stream.scan import STREAM_NAME
+from eventstore.operations.tail import EventFilter, Tail
 
 from . import output
 from .moment import parse_time
@@ -44,71 +39,47 @@ def command(
     With --follow it waits for more: a stream that is replaced or cut is read from its front again, a half line waits
     until it is whole, and it ends when the run has ended.
     """
-    wanted = Filter(tasks, events, phases, None if since is None else parse_time(since))
-    follower = Follower(open_run(run) / STREAM_NAME)
-    found = _lines_of(follower, wanted)
-    for line in found if lines is None else _last(found, lines):
+    wanted = EventFilter(tasks=tasks, events=events, phases=phases, since=None if since is None else parse_time(since))
+    tail = Tail(run, wanted)
+    for line in _last(_lines(tail), lines):
         click.echo(line)
-    _tell(follower)
-    if not follow and not os.path.lexists(follower.path):
-        output.say(f"{output.clean(run)}: no event has been recorded")
-    elif not follow and follower.problem is not None:
-        output.say(f"compass-es: {output.clean(follower.problem)}")
-        return output.UNUSABLE
-    while follow and not wanted.ended:
-        follower.wait(POLL_SECONDS)
-        restarts = follower.restarts
-        for line in _lines_of(follower, wanted):
+    _say_errors(tail)
+    if not follow:
+        tail.refuse_unknown_names()
+        return _leave(tail)
+    if (words := tail.unknown_names()) is not None:
+        output.say(output.clean(words))
+    while not tail.ended:
+        tail.wait(POLL_SECONDS)
+        restarts = tail.restarts
+        for line in _lines(tail):
             click.echo(line)
-        if follower.restarts > restarts:
+        if tail.restarts > restarts:
             output.say("the stream was replaced or cut; read from its front again")
-        _tell(follower)
+        _say_errors(tail)
     return output.OK
 
 
-class Filter:
-    """Which events are wanted; `ended` once a terminal event of the run has been seen."""
-
-    def __init__(
-        self, tasks: tuple[str, ...], events: tuple[str, ...], phases: tuple[str, ...], since: float | None
-    ) -> None:
-        self.tasks, self.events, self.phases, self.since = tasks, events, phases, since
-        self.ended = False
-
-    def wants(self, members: dict[str, Any]) -> bool:
-        """Whether an event with these members passes."""
-        task = members["task_id"]
-        return (
-            (not self.events or members["event"] in self.events)
-            and (not self.phases or members["phase"] in self.phases)
-            and (not self.tasks or (isinstance(task, str) and any(part in task for part in self.tasks)))
-            and (self.since is None or members["timestamp"] >= self.since)
-        )
+def _leave(tail: Tail) -> int:
+    if not tail.has_stream:
+        output.say(f"{output.clean(tail.run_dir)}: no event has been recorded")
+    elif tail.problem is not None:
+        output.say(f"compass-es: {output.clean(tail.problem)}")
+        return output.UNUSABLE
+    return output.OK
 
 
-def _lines_of(follower: Follower, wanted: Filter) -> Iterator[str]:
-    for block in follower.read():
-        yield from _lines_in(block, wanted)
+def _lines(tail: Tail) -> Iterator[str]:
+    """Yield the new events as lines: pure ASCII, so that nothing in a record can steer a terminal."""
+    for members in tail.read():
+        yield json.dumps(output.plain(members))
 
 
-def _lines_in(block: Block, wanted: Filter) -> Iterator[str]:
-    for head, line in zip(block.heads, block.lines, strict=True):
-        wanted.ended = wanted.ended or head.event == "run_finished"
-        if wanted.events and head.event not in wanted.events:
-            continue
-        members = codec.envelope_members(codec.decode_accepted(line, head))
-        if wanted.wants(members):
-            # Pure ASCII: nothing in a record can steer a terminal.
-            yield json.dumps(output.plain(members))
+def _last(lines: Iterator[str], count: int | None) -> Iterable[str]:
+    """Return the last `count` lines, all for None; every line is read, also for none."""
+    return lines if count is None else deque(lines, maxlen=count)
 
 
-def _last(lines: Iterator[str], count: int) -> list[str]:
-    from collections import deque
-
-    return list(deque(lines, maxlen=count)) if count else [*deque(lines, maxlen=0)]
-
-
-def _tell(follower: Follower) -> None:
-    for finding in follower.new_findings:
-        if VERDICTS.get(finding.code) == "error":
-            output.say(f"line {finding.line}: {finding.code}: {output.clean(finding.message, 300)}")
+def _say_errors(tail: Tail) -> None:
+    for finding in tail.errors:
+        output.say(f"line {finding.line}: {finding.code}: {output.clean(finding.message, 300)}")

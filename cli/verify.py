@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventstore.errors import UsageError
-from eventstore.format.records import Finding
 
 from . import output
 from .moment import parse_time
 
 if TYPE_CHECKING:
+    from eventstore.operations.verify.catalogue import Finding
     from eventstore.operations.verify.texts import SecretsIn
 
 FORMATS = ("text", "json", "sarif", "junit")
@@ -65,9 +65,15 @@ def command(
         return _list_rules(as_json or style == "json")
     if not paths:
         raise UsageError("give at least one PATH: a run directory, or a folder above some")
+    from eventstore.operations.verify.catalogue import parse_codes
     from eventstore.operations.verify.verify import Options
 
-    options = Options(only=_codes(only), ignore=_codes(ignore), since=None if since is None else parse_time(since))
+    options = Options(
+        only=parse_codes(only),
+        ignore=parse_codes(ignore),
+        since=None if since is None else parse_time(since),
+        secrets=secrets,
+    )
     outcome = Outcome(max_findings, _read_baseline(baseline))
     outcome.take(_reports(paths, options, jobs or os.cpu_count() or 1))
     if write_baseline is not None:
@@ -75,16 +81,6 @@ def command(
     _print(outcome, "json" if as_json else style)
     bad = outcome.severities["error"] + (outcome.severities["warning"] if strict else 0)
     return output.FOUND if bad else output.OK
-
-
-def _codes(text: str | None) -> frozenset[str]:
-    from projections.verify.rules import RULES
-
-    names = frozenset(name.strip() for name in (text or "").split(",") if name.strip())
-    unknown = sorted(names - RULES.keys())
-    if unknown:
-        raise UsageError(f"there is no rule {', '.join(map(repr, unknown))}: see `compass-es verify --rules`")
-    return names
 
 
 # -- the work
@@ -103,7 +99,7 @@ class Outcome:
 
     def take(self, reports: Iterable[Any]) -> None:
         """Collect every report."""
-        from projections.verify.rules import RULES
+        from eventstore.operations.verify.catalogue import rule_of
 
         for report in reports:
             self.runs += 1
@@ -115,10 +111,10 @@ class Outcome:
                 listed[finding.code] += 1
                 self._take(finding, report.path)
             for code, count in report.counts.items():
-                self.severities[RULES[code].severity] += count - listed[code]
+                self.severities[rule_of(code).severity] += count - listed[code]
                 self.hidden += count - listed[code]
 
-    def _take(self, finding: Finding, run_path: str) -> None:
+    def _take(self, finding: "Finding", run_path: str) -> None:
         from eventstore.operations.verify.baseline import fingerprint
 
         key = fingerprint(finding, run_path)
@@ -206,7 +202,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
 
 def _print_text(outcome: Outcome) -> None:
     """`path:line:offset: severity code: sentence`, a hint at the first finding of a code, and a line of facts last."""
-    from projections.verify.rules import RULES
+    from eventstore.operations.verify.catalogue import rule_of
 
     hinted: set[str] = set()
     unsealed = 0
@@ -215,7 +211,7 @@ def _print_text(outcome: Outcome) -> None:
             unsealed += 1
             continue
         click.echo(_line(finding))
-        hint = RULES[finding.code].hint
+        hint = rule_of(finding.code).hint
         if hint and finding.code not in hinted:
             hinted.add(finding.code)
             click.echo(f"    hint: {hint}")
@@ -225,7 +221,7 @@ def _print_text(outcome: Outcome) -> None:
     click.echo(_summary(outcome))
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: "Finding") -> str:
     place = "".join(f":{number}" for number in (finding.line, finding.offset) if number is not None)
     about = "" if finding.task_id is None else f" [task {output.clean(finding.task_id, 80)}"
     if about:
@@ -244,11 +240,11 @@ def _summary(outcome: Outcome) -> str:
 
 
 def _list_rules(as_json: bool) -> int:
-    from projections.verify.rules import RULES
+    from eventstore.operations.verify.catalogue import all_rules
 
     if as_json:
-        output.print_json({"rules": list(RULES.values())})
+        output.print_json({"rules": all_rules()})
     else:
-        rows = [(rule.code, rule.severity, rule.group, rule.sentence) for rule in RULES.values()]
+        rows = [(rule.code, rule.severity, rule.group, rule.sentence) for rule in all_rules()]
         output.print_table(("code", "severity", "group", "rule"), rows)
     return output.OK

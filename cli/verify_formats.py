@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from eventstore.format.records import Finding
-from projections.verify.rules import RULES
+from eventstore.operations.verify.catalogue import Finding, all_rules
 
 from .output import clean
 
@@ -25,7 +24,7 @@ def sarif(findings: Iterable[Finding]) -> dict[str, Any]:
             "help": {"text": rule.hint or rule.source},
             "defaultConfiguration": {"level": _LEVELS[rule.severity]},
         }
-        for rule in RULES.values()
+        for rule in all_rules()
     ]
     driver = {"name": "compass-es", "version": metadata.version("compass-es"), "rules": rules}
     return {

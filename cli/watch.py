@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from eventstore.operations.watch import Watch
-from eventstore.run.directory import is_run_dir
 
 from . import output
 from .runs import moment_text
@@ -45,9 +44,9 @@ def command(path: Path, once: bool, interval: float, as_json: bool) -> int:
         if not watch.runs:
             output.say(f"{output.clean(path)}: no run directory at or below it")
         if once or as_json or not sys.stdout.isatty():
-            _print_lines(watch, once, interval, as_json, single=is_run_dir(path))
+            _print_lines(watch, once, interval, as_json, single=watch.single)
         else:
-            _draw(watch, interval, single=is_run_dir(path))
+            _draw(watch, interval, single=watch.single)
     finally:
         watch.close()
     return output.OK

@@ -29,6 +29,8 @@ from projections.snapshots.run_info import iso_time
 
 from .replay import replay_run
 
+CLOSING_STATUSES = TERMINAL_STATUSES
+"""The statuses that a run can be closed with."""
 YOUNG_SECONDS = 60.0
 """A writer on another machine can't be asked; a stream that changed more recently is taken as being written."""
 
@@ -58,8 +60,8 @@ def close_run(
     Raises RefusedError if the run has its terminal event, has no stream, or its writer may live; LockedError if the
     lock is held; DamagedError if the stream needs a repair first; UsageError for a status that no run ends with.
     """
-    if status not in TERMINAL_STATUSES:
-        raise UsageError(f"a run ends as {', '.join(TERMINAL_STATUSES)}, not as {status!r}")
+    if status not in CLOSING_STATUSES:
+        raise UsageError(f"a run ends as {', '.join(CLOSING_STATUSES)}, not as {status!r}")
     run_dir = open_run(path)
     ended, last_timestamp = _look(run_dir)
     _refuse_ended(run_dir, ended)

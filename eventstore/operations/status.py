@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from eventstore.errors import InputError
 from eventstore.format.events import Json
-from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, open_run, read_json_file
 from eventstore.run.liveness import Life, life_of, paths_held_open
 from eventstore.stream.scan import STREAM_NAME, Scan, scan
 from projections import Base
@@ -96,11 +96,13 @@ def run_row(run: RunDir, clock: Clock = time.time, held: frozenset[str] | None =
     }
 
 
-def run_page(run_dir: Path, moment: Moment | None = None, clock: Clock = time.time) -> Json:
+def run_page(path: str | os.PathLike[str], moment: Moment | None = None, clock: Clock = time.time) -> Json:
     """The members of progress.json plus `life`, `phases`, `slowest`, `in_flight`, `slots` and, while it lives, `eta`.
 
-    At an earlier moment, `life` is None: whether a writer lives can be asked of now only.
+    At an earlier moment, `life` is None: whether a writer lives can be asked of now only. Raises InputError where
+    there is no run.
     """
+    run_dir = open_run(path)
     seen = _look(run_dir, moment, with_timeline=True)
     if seen.problem and seen.stream is None:
         raise InputError(seen.problem, run_dir / STREAM_NAME)

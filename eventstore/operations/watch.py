@@ -10,7 +10,7 @@ from pathlib import Path
 from eventstore.format import codec
 from eventstore.format.events import TERMINAL_STATUSES, Json
 from eventstore.format.records import Block
-from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, read_json_file
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, is_run_dir, read_json_file
 from eventstore.run.liveness import Life, life_of, paths_held_open
 from eventstore.stream.follow import Follower
 from eventstore.stream.notify import Waker
@@ -155,6 +155,11 @@ class Watch:
         now = self._clock()
         for key in sorted(self.runs):
             yield self.runs[key].page(now)
+
+    @property
+    def single(self) -> bool:
+        """Whether the folder is a run itself, and not one above runs."""
+        return is_run_dir(self.root)
 
     @property
     def over(self) -> bool:

@@ -399,6 +399,17 @@ def test_credentials_are_found_where_they_are_looked_for(run_dir: Callable[[str]
     assert token not in repr([finding.message for finding in everywhere.findings])
 
 
+def test_the_command_looks_for_credentials_where_it_is_asked_to(
+    run_dir: Callable[[str], Path], command: Command
+) -> None:
+    """`--secrets` reaches the rules: nowhere, in the records, in every file."""
+    run = run_dir("r_ok")
+    (breaking.attempt_dir(run) / "note.md").write_text("key ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8\n")
+    for where, expected in (("none", 0), ("records", 0), ("all", 1)):
+        command("verify", run, "--secrets", where, "--json")
+        assert sum(finding["code"] == "secret" for finding in command.document["findings"]) == expected, where
+
+
 def test_it_can_be_called_from_a_shell(runs_root: Path) -> None:
     """As a process of its own, with a pipe for stdout: no colour, no bar."""
     script = "from cli.main import main; main()"

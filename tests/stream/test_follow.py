@@ -164,6 +164,17 @@ def test_tail_of_a_run_without_events_says_so(run_dir: Copy, command: Command) -
     assert command("tail", run) == 0 and command.out == "" and "no event" in command.err
 
 
+def test_tail_refuses_an_event_name_that_nothing_has(run_dir: Copy, command: Command) -> None:
+    """A misspelt name is a usage error, and not an empty answer; a name that the stream alone has is fine."""
+    run = run_dir("r_ok")
+    assert command("tail", run, "--event", "task_finishd") == 2
+    assert command.out == "" and "no event is called 'task_finishd'" in command.err
+    assert command("tail", run, "--event", "attempt_retry") == 0 and command.out == ""
+    with open(run / "progress.jsonl", "ab") as stream:
+        stream.write(plain_line(0, event="gpu_sampled", run_id=events_of(run)[0]["run_id"]) + b"\n")
+    assert command("tail", run, "--event", "gpu_sampled") == 0 and len(command.out.splitlines()) == 1
+
+
 def test_tail_follows_until_the_run_ends(run_dir: Copy, tmp_path: Path) -> None:
     """What comes later comes out later, through a replacement; then it ends by itself."""
     content = (run_dir("r_ok") / "progress.jsonl").read_bytes()

@@ -19,10 +19,10 @@ from urllib.parse import quote
 import xxhash
 from msgspec import Struct
 
-from eventstore.errors import OutputError
+from eventstore.errors import OutputError, UsageError
 from eventstore.history.catalog.catalog import quoted, with_signatures
 from eventstore.history.rows.tables import VIEWS
-from eventstore.run.directory import read_json_file
+from eventstore.run.directory import is_run_dir, read_json_file
 from eventstore.stream.atomic_file import replace_file
 
 from . import access, guard
@@ -65,7 +65,12 @@ def export_parquet(
     choice: access.CatalogChoice,
     on_problem: access.Report | None = None,
 ) -> Exported:
-    """Bring the Parquet files in `folder` up to date with all runs at and below `paths`. Raises OutputError."""
+    """Bring the Parquet files in `folder` up to date with all runs at and below `paths`.
+
+    Raises OutputError where a file can't be written, and UsageError where `folder` lies inside a run.
+    """
+    if any(is_run_dir(place) for place in (folder, *folder.absolute().parents)):
+        raise UsageError(f"{folder}: lies inside a run, and nothing of ours may", folder)
     began = time.perf_counter()
     signatures = {key: seen for key, (_, seen) in with_signatures(access.runs_below(paths, None)).items()}
     try:
