@@ -31,7 +31,7 @@ def _document(closed: Closed) -> dict[str, object]:
     return {
         "run_id": closed.run_id,
         "status": closed.status,
-        "life": closed.life.name,
+        "life": closed.life.state,
         "evidence": closed.evidence,
         "written": closed.written,
         "problems": closed.problems,
@@ -39,7 +39,7 @@ def _document(closed: Closed) -> dict[str, object]:
 
 
 def _tell(closed: Closed) -> None:
-    output.say(f"{output.clean(closed.run_dir)}: closed as {closed.status}; before, it was {closed.life.name}:")
+    output.say(f"{output.clean(closed.run_dir)}: closed as {closed.status}; before, it was {closed.life.state}:")
     for fact in closed.evidence:
         output.say(f"  {output.clean(fact)}")
     if closed.written:

@@ -66,7 +66,7 @@ def _print_text(report: dict[str, Any]) -> None:
         output.paragraph(clean(cause["message"], 600), "  ", "  ")
         for evidence in cause["evidence"][:SHOWN_EVIDENCE]:
             output.paragraph(_evidence_words(evidence), "  - ", "    ")
-    _print_in_flight(report["in_flight"])
+    _print_in_flight(report["in_flight"], ended=report["ended"])
     line("")
     for words in _facts(report):
         output.paragraph(words, "", "  ")
@@ -79,7 +79,7 @@ def _print_text(report: dict[str, Any]) -> None:
 def _outcome_words(report: dict[str, Any]) -> str:
     certainty = "" if report["certainty"] == "certain" else f" ({report['certainty']})"
     life = report["life"]
-    return f"{report['outcome']}{certainty}; life: {life['name']}: {output.clean('; '.join(life['evidence']))}"
+    return f"{report['outcome']}{certainty}; life: {life['state']}: {output.clean('; '.join(life['evidence']))}"
 
 
 def _evidence_words(evidence: dict[str, Any]) -> str:
@@ -92,10 +92,10 @@ def _evidence_words(evidence: dict[str, Any]) -> str:
     return f"{place}{task}: {output.clean(evidence['text'], 300)}"
 
 
-def _print_in_flight(flights: list[dict[str, Any]]) -> None:
+def _print_in_flight(flights: list[dict[str, Any]], *, ended: bool) -> None:
     if not flights:
         return
-    click.echo(f"\nin flight: {len(flights)}")
+    click.echo(f"\nin flight{' at the end' * ended}: {len(flights)}")
     rows = [
         (
             output.clean(f["task_id"], 60),
@@ -179,7 +179,8 @@ def _markdown(report: dict[str, Any]) -> Iterator[str]:
         for evidence in cause["evidence"][:SHOWN_EVIDENCE]:
             yield f"- {_code(_evidence_words(evidence))}"
     if report["in_flight"]:
-        yield f"\n### In flight: {len(report['in_flight'])}\n"
+        at_the_end = " at the end" if report["ended"] else ""
+        yield f"\n### In flight{at_the_end}: {len(report['in_flight'])}\n"
         yield "| task | attempt | phase | in phase |"
         yield "|---|---|---|---|"
         for f in report["in_flight"][:SHOWN_IN_FLIGHT]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from eventstore.errors import UsageError
-from eventstore.operations.replay import Moment
+from eventstore.operations.moment import Moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 

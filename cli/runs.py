@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from eventstore.operations.status import run_rows
+from eventstore.operations.status import RunList, RunSummary, run_rows
 
 from . import output
 from .paging import no_pager_option, paged
@@ -23,15 +23,13 @@ def command(path: Path, no_pager: bool, as_json: bool) -> int:
     """List the runs at or below PATH: status, life, tasks, retries, duration, last event, error."""
     rows = list(run_rows(path, _tell_problem, processes=os.cpu_count() or 1))
     for row in rows:
-        if row["problem"]:
-            output.say(f"{output.clean(row['run_key'])}: {output.clean(row['problem'])}")
+        if row.problem:
+            output.say(f"{output.clean(row.run_key)}: {output.clean(row.problem)}")
     if as_json:
-        output.print_json({"runs": rows})
-    elif rows:
+        output.print_json(RunList(runs=rows))
+    else:
         with paged(no_pager):
             output.print_table(COLUMNS, map(_cells, rows), right=("tasks", "failed", "errors", "retries", "duration"))
-    else:
-        output.say(f"{output.clean(path)}: no run directory at or below it")
     return output.OK
 
 
@@ -39,24 +37,26 @@ def _tell_problem(path: str, words: str) -> None:
     output.say(f"{output.clean(path)}: {output.clean(words)}")
 
 
-def _cells(row: dict[str, Any]) -> list[Any]:
+def _cells(row: RunSummary) -> list[Any]:
     return [
-        row["run_key"],
-        row["status"],
-        row["life"],
-        f"{row['finished_tasks']}/{row['total_tasks']}",
-        row["failed_tasks"] or "",
-        row["error_tasks"] or "",
-        row["retries"] or "",
-        output.duration(row["duration_seconds"]),
-        moment_text(row["last_event_at"]),
-        output.clean(row["error"] or "", 60),
+        row.run_key,
+        row.status,
+        row.life.state,
+        f"{row.finished_tasks}/{row.total_tasks}",
+        row.failed_tasks or "",
+        row.error_tasks or "",
+        row.retries or "",
+        "clock stepped" if row.clock_stepped else output.duration(row.duration_seconds),
+        moment_text(row.last_event_at),
+        output.clean(row.error or "", 60),
     ]
 
 
-def moment_text(timestamp: float | None) -> str:
-    """A moment for people, in UTC."""
+def moment_text(moment: str | float | None) -> str:
+    """Return a moment for people, in UTC: an ISO 8601 text in UTC, or a Unix time in seconds."""
+    if isinstance(moment, str):
+        return moment[:19].replace("T", " ")
     try:
-        return "" if timestamp is None else datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return "" if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
-        return str(timestamp)
+        return str(moment)

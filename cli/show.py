@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from eventstore.operations.status import run_page
+from eventstore.operations.status import Flight, PhaseTimes, RunPage, SlowTask, run_page
 
 from . import output
 from .moment import moment_options, parse_moment
@@ -31,34 +31,34 @@ def command(run: Path, at_event: int | None, at_time: str | None, no_pager: bool
     return output.OK
 
 
-def _print_page(page: dict[str, Any]) -> None:
-    line, clean = click.echo, output.clean
-    life = page["life"]
-    line(f"{clean(page['run_id'])}  {clean(page['status'])}" + (f" ({life.name})" if life else ""))
-    line(" · ".join(clean(page[name]) for name in ("model", "benchmark", "harness", "environment") if page[name]))
+def _print_page(page: RunPage) -> None:
+    line, clean, life = click.echo, output.clean, page.life
+    line(f"{clean(page.run_id)}  {clean(page.status)}" + (f" ({life.state})" if life else ""))
+    line(" · ".join(clean(name) for name in (page.model, page.benchmark, page.harness, page.environment) if name))
     if life:
-        line(f"life: {life.name}: {clean('; '.join(life.evidence))}")
-    if page["error"]:
-        line(f"error: {clean(page['error'], 500)}")
-    line(f"tasks: {page['finished_tasks']} of {page['total_tasks']} finished{_count_words(page)}")
+        line(f"life: {life.state}: {clean('; '.join(life.evidence))}")
+    if page.error:
+        line(f"error: {clean(page.error, 500)}")
+    line(f"tasks: {page.finished_tasks} of {page.total_tasks} finished{_count_words(page)}")
     line(
-        f"attempts: {page['attempts_finished']} of {page['attempts_started']} finished, {page['retries']} retries, "
-        f"{page['partials_saved']} results saved"
+        f"attempts: {page.attempts_finished} of {page.attempts_started} finished, {page.retries} retries, "
+        f"{page.partials_saved} results saved"
     )
-    if page["events"]:
-        elapsed = output.duration(page["elapsed_seconds"])
-        line(f"{page['events']} events in {elapsed}, the last at {moment_text(page['updated_at'])} UTC")
-    slots = page["slots"]
-    if slots["used"]:
-        line(f"slots used: {slots['used']}" + (f" of {slots['of']}" if slots["of"] is not None else ""))
-    if page["eta"] is not None:
-        line(f"left: {eta_words(page['eta'])}")
-    _print_phases(page["phases"])
-    _print_tasks("slowest tasks", page["slowest"])
-    _print_in_flight(page["in_flight"])
-    for name, count in page["verdicts"].items():
+    if page.events:
+        took = "clock stepped" if page.clock_stepped else output.duration(page.duration_seconds)
+        line(f"{page.events} events in {took}, the last at {moment_text(page.last_event_at)} UTC")
+    if page.slots.used:
+        line(f"slots used: {page.slots.used}" + (f" of {page.slots.of}" if page.slots.of is not None else ""))
+    if page.eta is not None:
+        line(f"left: {eta_words(page.eta)}")
+    _print_phases(page.phases)
+    _print_slowest(page.slowest)
+    print_in_flight(page.in_flight, ended=page.ended)
+    for name, count in page.verdicts.items():
         if name != "unsealed":
-            output.say(f"stream: {count} {name}; compass-es verify tells where")
+            output.say(f"stream: {count} {name}; compass-es verify names the places")
+    if page.problem:
+        output.say(clean(page.problem, 500))
 
 
 def eta_words(finishes: Any) -> str:
@@ -67,50 +67,57 @@ def eta_words(finishes: Any) -> str:
     return f"about {output.duration(finishes.seconds)} ({low} to {high})"
 
 
-def _count_words(page: dict[str, Any]) -> str:
+def _count_words(page: RunPage) -> str:
     words = ("running", "pending", "reused", "failed", "error", "warning", "skipped")
-    return "".join(f", {page[f'{word}_tasks']} {word}" for word in words if page[f"{word}_tasks"])
+    return "".join(f", {count} {word}" for word in words if (count := getattr(page, f"{word}_tasks")))
 
 
-def _print_phases(phases: list[dict[str, Any]]) -> None:
+def _print_phases(phases: list[PhaseTimes]) -> None:
     if phases:
         click.echo("\ntime by phase")
         rows = [
-            (p["phase"], p["stays"], p["running"] or "", *(output.duration(p[f"{name}_seconds"]) for name in _TIMES))
-            for p in phases
+            (
+                row.phase,
+                row.stays,
+                row.running or "",
+                output.duration(row.total_seconds),
+                output.duration(row.median_seconds),
+                output.duration(row.longest_seconds),
+            )
+            for row in phases
         ]
         output.print_table(("phase", "stays", "now", "total", "median", "longest"), rows, right=_NUMBERS)
 
 
-_TIMES = ("total", "median", "longest")
 _NUMBERS = ("stays", "now", "total", "median", "longest", "seconds", "retries", "attempt", "in phase", "siblings")
 
 
-def _print_tasks(title: str, tasks: list[dict[str, Any]]) -> None:
+def _print_slowest(tasks: list[SlowTask]) -> None:
     if tasks:
-        click.echo(f"\n{title}")
+        click.echo("\nslowest tasks")
         rows = [
-            (output.clean(t["task_id"], 60), output.duration(t["seconds"]), t["status"], t["retries"] or "")
-            for t in tasks
+            (output.clean(task.task_id, 60), output.duration(task.duration_seconds), task.status, task.retries or "")
+            for task in tasks
         ]
         output.print_table(("task", "seconds", "status", "retries"), rows, right=_NUMBERS)
 
 
-def _print_in_flight(tasks: list[dict[str, Any]]) -> None:
-    if not tasks:
+def print_in_flight(flights: list[Flight], *, ended: bool) -> None:
+    """Print the attempts in flight, those of a run that has ended as what they were at its end."""
+    if not flights:
         return
-    click.echo(f"\nin flight: {len(tasks)}")
+    click.echo(f"\nin flight{' at the end' * ended}: {len(flights)}")
     rows = [
         (
-            output.clean(t["task_id"], 60),
-            t["phase"],
-            t["attempt"],
-            output.duration(t["seconds"]),
-            output.duration(t["phase_seconds"]),
-            output.duration(t["siblings_seconds"]),
+            output.clean(flight.task_id, 60),
+            output.clean(flight.phase, 40),
+            flight.attempt,
+            output.duration(flight.duration_seconds),
+            output.duration(flight.phase_seconds),
+            output.duration(flight.siblings_seconds),
         )
-        for t in tasks[:SHOWN_IN_FLIGHT]
+        for flight in flights[:SHOWN_IN_FLIGHT]
     ]
     output.print_table(("task", "phase", "attempt", "seconds", "in phase", "siblings"), rows, right=_NUMBERS)
-    if len(tasks) > SHOWN_IN_FLIGHT:
-        click.echo(f"… and {len(tasks) - SHOWN_IN_FLIGHT} more (--json has all)")
+    if len(flights) > SHOWN_IN_FLIGHT:
+        click.echo(f"… and {len(flights) - SHOWN_IN_FLIGHT} more (--json has all)")

@@ -39,7 +39,7 @@ def _print_page(page: dict[str, Any], log_lines: int) -> None:
     line(f"run {clean(page['run_id'])}" + (f", in {clean(page['directory'])}" if page["directory"] else ", no details"))
     if page["in_stream"]:
         line(
-            f"started {moment_text(page['started_at'])} UTC, took {output.duration(page['seconds'])}, "
+            f"started {moment_text(page['started_at'])} UTC, took {output.duration(page['duration_seconds'])}, "
             f"{page['retries']} retries"
         )
     for problem in page["problems"]:
@@ -61,7 +61,7 @@ def _print_attempt(attempt: dict[str, Any]) -> None:
     line, clean = click.echo, output.clean
     line(
         f"\nattempt {attempt['attempt']}: {clean(attempt['status'] or 'unfinished')}, "
-        f"{output.duration(attempt['seconds'])}"
+        f"{output.duration(attempt['duration_seconds'])}"
     )
     _print_phases(attempt["phases"])
     for retry in attempt["retries"]:
@@ -101,7 +101,7 @@ def _print_phases(phases: list[dict[str, Any]]) -> None:
             (
                 p["phase"],
                 p["seq"],
-                output.duration(p["seconds"]),
+                output.duration(p["duration_seconds"]),
                 p["ended_by"] or "(open)",
                 p["status"] or "",
                 output.clean(p["error"] or "", 200),

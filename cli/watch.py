@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from eventstore.operations.watch import Watch
+from eventstore.operations.watch import Watch, WatchPage
 
 from . import output
 from .runs import moment_text
@@ -57,9 +57,9 @@ def _print_lines(watch: Watch, once: bool, interval: float, as_json: bool, *, si
     said: dict[str, tuple[Any, ...]] = {}
     while True:
         for page in watch.pages():
-            state = (page["events"], page["status"], page["life"] and page["life"].name)
-            if said.get(page["run_key"]) != state:
-                said[page["run_key"]] = state
+            state = (page.events, page.status, page.life and page.life.state)
+            if said.get(page.run_key) != state:
+                said[page.run_key] = state
                 _print_page(page, once, as_json)
         if once or (single and watch.over):
             return
@@ -67,7 +67,7 @@ def _print_lines(watch: Watch, once: bool, interval: float, as_json: bool, *, si
         watch.look()
 
 
-def _print_page(page: dict[str, Any], once: bool, as_json: bool) -> None:
+def _print_page(page: WatchPage, once: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(output.plain(page)))
     elif once:
@@ -92,7 +92,7 @@ def _wait(watch: Watch, interval: float) -> None:
     watch.wait(interval / 2)
 
 
-def _boards(pages: list[dict[str, Any]]) -> Iterator[Any]:
+def _boards(pages: list[WatchPage]) -> Iterator[Any]:
     if len(pages) == 1:
         yield from _board(pages[0])
         return
@@ -105,29 +105,30 @@ def _boards(pages: list[dict[str, Any]]) -> Iterator[Any]:
         yield f"… and {len(rows) - SHOWN_RUNS} more"
 
 
-def _rows(pages: list[dict[str, Any]]) -> Iterator[list[Any]]:
+def _rows(pages: list[WatchPage]) -> Iterator[list[Any]]:
     """A row a run, those that live first; runs of one orchestration stand together, below a row of their sums."""
-    groups: dict[Any, list[dict[str, Any]]] = {}
+    groups: dict[Any, list[WatchPage]] = {}
     for page in pages:
-        together = (page["origin"] or {}).get("orchestration_id")
+        together = page.origin.orchestration_id if page.origin is not None else None
         named = isinstance(together, str) and together != ""
-        groups.setdefault(("orchestration", together) if named else ("run", page["run_key"]), []).append(page)
+        groups.setdefault(("orchestration", together) if named else ("run", page.run_key), []).append(page)
     for (kind, name), members in sorted(groups.items(), key=lambda group: not any(map(_lives, group[1]))):
         if kind == "run" or len(members) == 1:
             yield from map(_cells, members)
             continue
         yield _sums(name, members)
         for page in sorted(members, key=lambda page: not _lives(page)):
-            request, key = page["origin"]["request_name"], _tail(page["run_key"], 16)
+            request = page.origin.request_name if page.origin is not None else None
+            key = _tail(page.run_key, 16)
             yield [f"  {_tail(str(request), 12)}: {key}" if request else f"  {key}", *_cells(page)[1:]]
 
 
-def _lives(page: dict[str, Any]) -> bool:
-    return page["life"] is not None and page["life"].writing
+def _lives(page: WatchPage) -> bool:
+    return page.life is not None and page.life.state in ("live", "stalled")
 
 
-def _sums(orchestration_id: str, members: list[dict[str, Any]]) -> list[Any]:
-    total = {name: sum(page[name] for page in members) for name in _SUMMED}
+def _sums(orchestration_id: str, members: list[WatchPage]) -> list[Any]:
+    total = {name: sum(getattr(page, name) for page in members) for name in _SUMMED}
     living = sum(map(_lives, members))
     return [
         f"orchestration {_tail(orchestration_id, 12)}",
@@ -136,9 +137,9 @@ def _sums(orchestration_id: str, members: list[dict[str, Any]]) -> list[Any]:
         total["failed_tasks"] or "",
         total["error_tasks"] or "",
         total["retries"] or "",
-        sum(page["slots"]["used"] for page in members),
+        sum(page.slots.used for page in members),
         "",
-        moment_text(max((page["updated_at"] or 0.0 for page in members), default=0.0))[11:],
+        moment_text(max((page.last_event_at or "" for page in members), default=""))[11:],
     ]
 
 
@@ -146,19 +147,19 @@ _SUMMED = ("finished_tasks", "total_tasks", "failed_tasks", "error_tasks", "retr
 _COLUMNS = ("run", "is", "tasks", "failed", "errors", "retries", "slots", "left", "last")
 
 
-def _cells(page: dict[str, Any]) -> list[Any]:
-    life = page["life"]
-    state = page["status"] if life is None or life.name == "finished" else life.name
+def _cells(page: WatchPage) -> list[Any]:
+    life = page.life
+    state = page.status if life is None or life.state == "finished" else life.state
     return [
-        _tail(page["run_key"]),
+        _tail(page.run_key),
         state,
-        f"{page['finished_tasks']}/{page['total_tasks']}",
-        page["failed_tasks"] or "",
-        page["error_tasks"] or "",
-        page["retries"] or "",
+        f"{page.finished_tasks}/{page.total_tasks}",
+        page.failed_tasks or "",
+        page.error_tasks or "",
+        page.retries or "",
         _slots(page),
-        _eta(page["eta"]),
-        moment_text(page["updated_at"])[11:],
+        _eta(page.eta),
+        moment_text(page.last_event_at)[11:],
     ]
 
 
@@ -167,73 +168,73 @@ def _tail(name: str, shown: int = RUN_KEY_SHOWN) -> str:
     return name if len(name) <= shown else f"…{name[1 - shown :]}"
 
 
-def _line(page: dict[str, Any]) -> str:
-    life = page["life"]
+def _line(page: WatchPage) -> str:
+    life = page.life
     words = [
-        output.clean(page["run_key"]),
-        output.clean(page["status"]),
-        life.name if life else "",
-        f"{page['finished_tasks']}/{page['total_tasks']} tasks",
-        f"{page['retries']} retries",
-        f"{page['failed_tasks']} failed",
+        output.clean(page.run_key),
+        output.clean(page.status),
+        life.state if life else "",
+        f"{page.finished_tasks}/{page.total_tasks} tasks",
+        f"{page.retries} retries",
+        f"{page.failed_tasks} failed",
         f"slots {_slots(page)}",
-        _eta(page["eta"]),
+        _eta(page.eta),
     ]
     return "  ".join(word for word in words if word)
 
 
-def _slots(page: dict[str, Any]) -> str:
-    slots = page["slots"]
-    return f"{slots['used']}/{slots['of']}" if slots["of"] is not None else str(slots["used"])
+def _slots(page: WatchPage) -> str:
+    slots = page.slots
+    return f"{slots.used}/{slots.of}" if slots.of is not None else str(slots.used)
 
 
 def _eta(finishes: Any) -> str:
     return "" if finishes is None else eta_words(finishes)
 
 
-def _board(page: dict[str, Any]) -> Iterator[Any]:
+def _board(page: WatchPage) -> Iterator[Any]:
     """One run's board: lines and tables."""
-    clean, life = output.clean, page["life"]
-    yield f"{clean(page['run_id'] or page['run_key'])}  {clean(page['status'])}" + (f" ({life.name})" if life else "")
-    if life and life.name not in ("finished", "live"):
+    clean, life = output.clean, page.life
+    yield f"{clean(page.run_id or page.run_key)}  {clean(page.status)}" + (f" ({life.state})" if life else "")
+    if life and life.state not in ("finished", "live"):
         yield f"life: {clean('; '.join(life.evidence), 300)}"
-    if page["problem"]:
-        yield f"problem: {clean(page['problem'], 300)}"
-    if page["error"]:
-        yield f"error: {clean(page['error'], 300)}"
+    if page.problem:
+        yield f"problem: {clean(page.problem, 300)}"
+    if page.error:
+        yield f"error: {clean(page.error, 300)}"
     names = ("running", "pending", "failed", "error", "warning")
-    rest = "".join(f", {page[f'{name}_tasks']} {name}" for name in names if page[f"{name}_tasks"])
-    yield f"tasks: {page['finished_tasks']} of {page['total_tasks']} finished{rest}"
-    left = _eta(page["eta"])
-    inside = f"slots used: {_slots(page)} ({page['attempts_in_flight']} attempts)"
-    yield f"{inside} · retries: {page['retries']}" + (f" · left: {left}" if left else "")
-    phases = page["phases"][:SHOWN_PHASES]
+    rest = "".join(f", {getattr(page, f'{name}_tasks')} {name}" for name in names if getattr(page, f"{name}_tasks"))
+    yield f"tasks: {page.finished_tasks} of {page.total_tasks} finished{rest}"
+    left = _eta(page.eta)
+    inside = f"slots used: {_slots(page)} ({len(page.in_flight)} attempts)"
+    yield f"{inside} · retries: {page.retries}" + (f" · left: {left}" if left else "")
+    phases = page.phases[:SHOWN_PHASES]
     if phases:
         rows = [
             (
-                clean(p["phase"], 40),
-                p["running"] or "",
-                p["stays"],
-                output.duration(p["median_seconds"]),
-                output.duration(p["longest_seconds"]),
+                clean(p.phase, 40),
+                p.running or "",
+                p.stays,
+                output.duration(p.median_seconds),
+                output.duration(p.longest_seconds),
             )
             for p in phases
         ]
         yield output.build_table(("phase", "now", "stays", "median", "longest"), rows, right=_NUMBERS)
-    if page["idle"]:
-        rows = [
+    if page.idle:
+        idle = [
             (
-                clean(t["task_id"], 40),
-                clean(t["phase"], 40),
-                t["attempt"],
-                output.duration(t["phase_seconds"]),
-                output.duration(t["siblings_seconds"]),
+                clean(t.task_id, 40),
+                clean(t.phase, 40),
+                t.attempt,
+                output.duration(t.phase_seconds),
+                output.duration(t.siblings_seconds),
             )
-            for t in page["idle"]
+            for t in page.idle
         ]
-        yield output.build_table(("longest in phase", "phase", "attempt", "for", "siblings"), rows, right=_NUMBERS)
-    for problem in page["problems"]:
-        yield f"{moment_text(problem.timestamp)} {clean(problem.task_id or '', 60)} {clean(problem.text, 200)}"
+        yield output.build_table(("longest in phase", "phase", "attempt", "for", "siblings"), idle, right=_NUMBERS)
+    for problem in page.problems:
+        yield f"{moment_text(problem.at)} {clean(problem.task_id or '', 60)} {clean(problem.text, 200)}"
 
 
 _NUMBERS = ("now", "stays", "median", "longest", "attempt", "for", "siblings")

@@ -8,26 +8,14 @@ there is a single implementation.
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
-from msgspec import Struct
-
 from eventstore.format import codec
-from eventstore.format.events import Json, event_name
+from eventstore.format.events import event_name
 from eventstore.format.heads import session_writer
-from eventstore.format.records import Block, Head, Recorded
+from eventstore.format.records import Base, Block, Head, Recorded
+
+__all__ = ["Base", "BlockStream", "Projection", "block_of", "blocks_of", "fold"]
 
 S = TypeVar("S")
-
-
-class Base(Struct, frozen=True):
-    """What stored files add to a stream: parsed `progress.json` and `run_info.json`, or None where there is none.
-
-    `moment` asks for the state at an earlier moment: then what the files say of the run's end and of its plans is
-    left aside, because it may come from later.
-    """
-
-    progress: Json | None = None
-    run_info: Json | None = None
-    moment: bool = False
 
 
 class Projection(Protocol[S]):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from .events import Event
+from .events import Event, Json
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 WholeNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -131,6 +131,36 @@ class Block(Struct, gc=False):
     line_numbers: list[int] | None = None
     typed: bool = False
     sessions: list[int] = []
+
+
+def cut_block(block: Block, start: int, end: int) -> Block:
+    """Return the records of a batch from index `start` up to `end`; indexes outside it mean its borders."""
+    start, end = max(0, start), min(end, len(block.heads))
+    if start == 0 and end == len(block.heads):
+        return block
+    return Block(
+        block.heads[start:end],
+        block.lines[start:end],
+        block.first_seq + start,
+        block.offset + sum(map(len, block.lines[:start])) if block.offsets is None else block.offsets[start],
+        block.first_line + start if block.line_numbers is None else block.line_numbers[start],
+        offsets=None if block.offsets is None else block.offsets[start:end],
+        line_numbers=None if block.line_numbers is None else block.line_numbers[start:end],
+        typed=block.typed,
+        sessions=[index - start for index in block.sessions if start <= index < end],
+    )
+
+
+class Base(Struct, frozen=True):
+    """What stored files add to a stream: parsed `progress.json` and `run_info.json`, or None where there is none.
+
+    `moment` asks for the state at an earlier moment: then what the files say of the run's end and of its plans is
+    left aside, because it may come from later.
+    """
+
+    progress: Json | None = None
+    run_info: Json | None = None
+    moment: bool = False
 
 
 class LineCounts(Struct):

@@ -16,7 +16,7 @@ from eventstore.format.records import Block
 from eventstore.redaction.events import Masker
 from eventstore.redaction.redactor import secret_environment_values
 from eventstore.run.directory import RUN_INFO_NAME, open_run, read_json_file
-from eventstore.run.liveness import Life, life_of
+from eventstore.run.liveness import Life, Liveness, life_of
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.lock import is_locked
 from eventstore.stream.lock_file import read_witness
@@ -65,14 +65,20 @@ def close_run(
     run_dir = open_run(path)
     ended, last_timestamp = _look(run_dir)
     _refuse_ended(run_dir, ended)
-    life = life_of(run_dir, finished=False, last_timestamp=last_timestamp, clock=clock)
+    life = life_of(run_dir, last_timestamp=last_timestamp, clock=clock)
     evidence = [*life.evidence, *evidence_of(run_dir, last_timestamp, clock())]
     if life.writing or _may_live_elsewhere(run_dir, clock()):
         raise RefusedError(f"{run_dir}: its writer may live: {'; '.join(evidence)}", run_dir)
     run_id = _append(run_dir, status, error, life, evidence, clock, files)
     written, problems = _rebuild(run_dir, clock, files)
     return Closed(
-        run_dir=run_dir, run_id=run_id, status=status, life=life, evidence=evidence, written=written, problems=problems
+        run_dir=run_dir,
+        run_id=run_id,
+        status=status,
+        life=life.life,
+        evidence=evidence,
+        written=written,
+        problems=problems,
     )
 
 
@@ -107,13 +113,13 @@ def _append(
     run_dir: Path,
     status: str,
     error: str | None,
-    life: Life,
+    life: Liveness,
     evidence: list[str],
     clock: Callable[[], float],
     files: FileSystem,
 ) -> str:
     members: Json = {"error": error} if error else {}
-    members["closed"] = {"life": life.name, "evidence": evidence}
+    members["closed"] = {"life": life.state, "evidence": evidence}
     payload = RunFinishedPayload(error=error if error else UNSET, extra=members)
     event = Masker(secret_environment_values(os.environ)).mask(RunFinished(status=status, payload=payload))
     named = (read_json_file(run_dir / RUN_INFO_NAME).members or {}).get("run_id")

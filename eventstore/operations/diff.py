@@ -12,15 +12,13 @@ from eventstore.format.events import Json
 from eventstore.operations.diagnose.diagnose import masked
 from eventstore.operations.diagnose.results import plan_words
 from eventstore.results.task_dirs import read_request, task_dirs
-from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, read_json_file
-from eventstore.stream.scan import STREAM_NAME, scan
-from projections import Base
+from eventstore.run.run import Run
+from eventstore.stream.moment import Moment
 from projections.diff import Side, compare
-from projections.snapshots import progress
-from projections.timeline import milestones, timeline
+from projections.timeline import timeline
 
 from .moment import open_moment
-from .replay import Moment, limit_stream
+from .view import View, look
 
 
 def diff_runs(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> Json:
@@ -44,34 +42,23 @@ def diff_runs(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> Jso
 
 
 def _side(run_dir: Path, moment: Moment | None) -> tuple[Side, str | None, int]:
-    files = [read_json_file(run_dir / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME)]
-    base = Base(progress=files[0], run_info=files[1], moment=moment is not None)
-    counts, rows, marks = progress.initial(base), timeline.initial(base), milestones.initial(base)
-    if os.path.lexists(run_dir / STREAM_NAME):
-        for block in limit_stream(run_dir, scan(run_dir / STREAM_NAME), moment).blocks():
-            progress.apply_block(counts, block)
-            timeline.apply_block(rows, block)
-            milestones.apply_block(marks, block)
+    view = look(Run(run_dir), moment)
     side = Side(
-        rows=rows,
-        counts=_counters(counts, rows, files[1]),
+        rows=view.rows,
+        counts=_counters(view),
         request=read_request(run_dir).request,
-        severities={name: severity for name, (severity, _) in marks.severities.items()},
-        plans=_plan_counts(rows),
+        severities={name: severity for name, (severity, _) in view.marks.severities.items()},
+        plans=_plan_counts(view.rows),
     )
     if moment is None:
         _read_results(run_dir, side)
-    return side, counts.run_id, marks.events
+    return side, view.run_id, view.events
 
 
-def _counters(counts: progress.State, rows: timeline.State, info: Json | None) -> Json:
-    members = progress.snapshot(counts)
-    endings = ("_tasks", "_started", "_finished", "_saved")
-    found: Json = {name: value for name, value in members.items() if name.endswith(endings)}
-    del found["active_tasks"]
-    found["retries"] = len(rows.retries)
-    found["elapsed_seconds"] = members["elapsed_seconds"]
-    found["status"] = members["status"] if counts.counts.events else (info or {}).get("status")
+def _counters(view: View) -> Json:
+    found: Json = {**view.counts, "retries": view.retries, "in_flight": len(view.in_flight())}
+    found["duration_seconds"] = view.duration_seconds
+    found["status"] = view.status
     return found
 
 

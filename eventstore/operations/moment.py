@@ -5,8 +5,9 @@ from pathlib import Path
 
 from eventstore.errors import InputError, UsageError
 from eventstore.run.directory import open_run
+from eventstore.stream.moment import Moment
 
-from .replay import Moment
+__all__ = ["Moment", "match_task", "open_moment"]
 
 SHOWN_CANDIDATES = 20
 

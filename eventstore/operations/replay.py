@@ -6,34 +6,31 @@ and why is in docs/replay.md.
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from eventstore.errors import OutputError, UsageError
-from eventstore.format.events import Json
-from eventstore.format.records import VERDICTS, Block, Finding, Tail
-from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, StoredFile, open_run, read_json_file
-from eventstore.run.liveness import Life, life_of
+from eventstore.format.records import Finding, Tail
+from eventstore.format.values import as_number
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, StoredFile
+from eventstore.run.liveness import Life, Liveness, life_of
+from eventstore.run.run import Run
 from eventstore.stream.atomic_file import back_up, replace_file
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.lock import RunLock
-from eventstore.stream.scan import STREAM_NAME, Scan, scan
-from projections import Base, Snapshots, replay
+from eventstore.stream.moment import Moment
+from eventstore.stream.scan import STREAM_NAME, scan
+from projections import Snapshots
+from projections.snapshots import replay
 from projections.snapshots.replay import ahead_of_stream, same_progress
 
 from .parallel_replay import replay_stream
+from .view import damage_words, lost_words
 
 READABLE_SCHEMAS = ("agentcompass.run_info.v3",)
-
-
-class Moment(Struct, frozen=True):
-    """A point in a stream: after the first `events` records, or up to the last one at or before `timestamp`."""
-
-    events: int | None = None
-    timestamp: float | None = None
 
 
 class Replayed(Struct, frozen=True):
@@ -72,60 +69,50 @@ def replay_run(
     With `moment` the state at that point is computed and never written. With `out` the snapshots go to that folder
     and the run is left alone. Raises InputError if there is nothing to read and OutputError if a file can't be written.
     """
-    run_dir = open_run(path)
+    run = Run.open(path)
+    before = run.identity()
+    replayed = _replay(run, force, moment, clock)
     if moment is not None or out is not None or not write:
-        replayed = _replay(run_dir, force, moment, clock)
         return _write_out(replayed, out) if out is not None else replayed
-    replayed = _replay(run_dir, force, None, clock)
     if not replayed.changed or replayed.refusals:
         return replayed
-    with RunLock(run_dir, temporary=True):
-        # Once more under the lock: what was true before may not be now.
-        return _write(_replay(run_dir, force, None, clock, locked=True), files)
+    with RunLock(run.path, temporary=True):
+        if run.identity() != before:  # what was true before the lock was ours is not any more
+            replayed = _replay(Run(run.path), force, None, clock, locked=True)
+        return _write(replayed, files)
 
 
-def fold_run(run_dir: Path, moment: Moment | None = None) -> tuple[Snapshots, Scan | None, list[StoredFile]]:
-    """Scan and fold a run with its stored files as the base; the scan is None where there is no stream."""
-    files = [read_json_file(run_dir / name) for name in (PROGRESS_NAME, RUN_INFO_NAME)]
-    base = Base(progress=files[0].members, run_info=files[1].members, moment=moment is not None)
-    if not os.path.lexists(run_dir / STREAM_NAME):
-        return replay([], base), None, files
-    stream = scan(run_dir / STREAM_NAME)
-    if moment is None:
-        return replay_stream(stream, base), stream, files
-    return replay(limit_stream(run_dir, stream, moment), base), stream, files
+def _fold(run: Run, moment: Moment | None) -> Snapshots:
+    """Fold a run's stream into both snapshots, with its stored files as the base."""
+    if moment is not None or not run.has_stream:
+        return replay.snapshots(run.fold(replay, at=moment)[0])
+    run.stream = scan(run.path / STREAM_NAME)
+    return replay_stream(run.stream, run.base())
 
 
-def limit_stream(run_dir: Path, stream: Scan, moment: Moment | None) -> "Scan | Prefix":
-    """The records of a stream up to a moment; all of them for None."""
-    if moment is None:
-        return stream
-    limit = moment.events if moment.events is not None else _events_until(run_dir, moment.timestamp)
-    return Prefix(stream, limit)
-
-
-def _replay(
-    run_dir: Path, force: bool, moment: Moment | None, clock: Callable[[], float], locked: bool = False
-) -> Replayed:
-    snapshots, stream, (progress, run_info) = fold_run(run_dir, moment)
+def _replay(run: Run, force: bool, moment: Moment | None, clock: Callable[[], float], locked: bool = False) -> Replayed:
+    snapshots = _fold(run, moment)
+    progress, run_info, stream = run.files.progress, run.files.run_info, run.stream
     verdicts = dict(stream.verdicts) if stream else {}
     changed = _changed(snapshots, progress, run_info) if stream and moment is None else []
     life = None
     refusals: list[str] = []
     if changed:
-        life = None if locked else _life(run_dir, snapshots, stream, clock)
+        life = None if locked else _life(run, snapshots, clock)
         refusals = _refusals(snapshots, progress, run_info, verdicts, life) if not force else []
         if _is_older_schema(run_info) and RUN_INFO_NAME in changed:
             refusals.append("run_info.json has an older schema: it is never rewritten in place, use --out")
+    elif moment is None and (lost := lost_words(run, snapshots.events)) is not None:
+        refusals.append(lost)
     return Replayed(
-        run_dir=run_dir,
+        run_dir=run.path,
         run_id=snapshots.run_id,
         events=snapshots.events,
         verdicts=verdicts,
         snapshots=snapshots,
         findings=stream.findings if stream else [],
         tail=stream.tail if stream else Tail(),
-        life=life,
+        life=None if life is None else life.life,
         changed=changed,
         written=[],
         refusals=refusals,
@@ -143,24 +130,24 @@ def _changed(snapshots: Snapshots, progress: StoredFile, run_info: StoredFile) -
     return changed
 
 
-def _life(run_dir: Path, snapshots: Snapshots, stream: Scan | None, clock: Callable[[], float]) -> Life:
-    progress: Json = snapshots.progress or {}
+def _life(run: Run, snapshots: Snapshots, clock: Callable[[], float]) -> Liveness:
+    status = (snapshots.run_info or {}).get("status")
     return life_of(
-        run_dir,
-        finished=snapshots.run_info is not None and "status" in snapshots.run_info,
-        damaged=stream is not None and stream.damaged,
-        last_timestamp=progress.get("updated_at"),
+        run.path,
+        ended=None if status is None else f"the run ended as {status}",
+        damage=damage_words(dict(run.stream.verdicts)) if run.stream is not None else None,
+        last_timestamp=as_number((snapshots.progress or {}).get("updated_at")),
         clock=clock,
     )
 
 
 def _refusals(
-    snapshots: Snapshots, progress: StoredFile, run_info: StoredFile, verdicts: dict[str, int], life: Life | None
+    snapshots: Snapshots, progress: StoredFile, run_info: StoredFile, verdicts: dict[str, int], life: Liveness | None
 ) -> list[str]:
     refusals = []
-    errors = [f"{count} {name}" for name, count in verdicts.items() if VERDICTS[name] == "error"]
-    if errors:
-        refusals.append(f"the stream is damaged ({', '.join(errors)}): see verify, then repair")
+    damage = damage_words(verdicts)
+    if damage is not None:
+        refusals.append(f"{damage}: see verify, then repair")
     ahead = ahead_of_stream(progress.members, snapshots.progress)
     if ahead:
         refusals.append(f"the stored snapshot is ahead of the stream: {ahead}")
@@ -212,37 +199,3 @@ def _rendered(snapshots: Snapshots, name: str) -> bytes:
 
 def _with(replayed: Replayed, **changes: Any) -> Replayed:
     return Replayed(**{name: getattr(replayed, name) for name in Replayed.__struct_fields__} | changes)
-
-
-class Prefix:
-    """The first records of a stream; the scan runs to its end all the same, so that its verdicts are whole."""
-
-    def __init__(self, stream: Scan, limit: int) -> None:
-        self._stream, self._limit = stream, limit
-
-    def blocks(self) -> Iterator[Block]:
-        left = self._limit
-        for block in self._stream.blocks():
-            if left >= len(block.heads):
-                left -= len(block.heads)
-                yield block
-            elif left > 0:
-                yield Block(
-                    block.heads[:left],
-                    block.lines[:left],
-                    block.first_seq,
-                    block.offset,
-                    block.first_line,
-                    sessions=[index for index in block.sessions if index < left],
-                )
-                left = 0
-
-
-def _events_until(run_dir: Path, timestamp: float | None) -> int:
-    """How many records stand up to the last one, in file order, whose timestamp is not later."""
-    count = 0
-    for block in scan(run_dir / STREAM_NAME).blocks():
-        for index, head in enumerate(block.heads):
-            if timestamp is not None and head.timestamp <= timestamp:
-                count = block.first_seq + index + 1
-    return count

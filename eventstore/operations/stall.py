@@ -3,12 +3,7 @@
 Derived, never written as a fact, and never said over a terminal event.
 """
 
-from pathlib import Path
-
-from eventstore.errors import InputError
-from eventstore.run.liveness import Life
-from eventstore.stream.scan import scan
-from projections import Base
+from eventstore.run.liveness import Liveness
 from projections.timeline import milestones, timeline
 from projections.timeline.in_flight import in_flight, stuck_phases
 
@@ -18,30 +13,19 @@ STILL_FACTOR = 10.0
 
 def stall_of(
     rows: timeline.State, marks: milestones.State, now: float, usual: dict[str, float] | None = None
-) -> Life | None:
+) -> Liveness | None:
     """The life of a run that stands still at `now` (Unix seconds), with its evidence; None while it moves."""
     if marks.ended is not None or marks.last_timestamp is None:
         return None
     still = now - marks.last_timestamp
     evidence = [f"no event for {still:.0f} s; the longest silence before was {marks.longest_gap_seconds:.0f} s"]
-    flights = in_flight(rows, now, ended=False)
+    flights = in_flight(rows, now)
     stuck = stuck_phases(rows, flights, usual)
     count = sum(len(tasks) for tasks in stuck.values())
     if flights and count == len(flights):
-        return Life("stalled", [*evidence, f"all {count} tasks in flight hang in {', '.join(stuck)}"])
-    return Life("stalled", evidence) if is_still(still, marks.longest_gap_seconds) else None
-
-
-def stall_now(run_dir: Path, now: float) -> Life | None:
-    """As `stall_of`, from the run's stream as it is."""
-    rows, marks = timeline.initial(Base()), milestones.initial(Base())
-    try:
-        for block in scan(run_dir).blocks():
-            timeline.apply_block(rows, block)
-            milestones.apply_block(marks, block)
-    except InputError:
-        return None
-    return stall_of(rows, marks, now)
+        words = f"all {count} attempts in flight hang in {', '.join(stuck)}"
+        return Liveness("stalled", [*evidence, words], "still")
+    return Liveness("stalled", evidence, "still") if is_still(still, marks.longest_gap_seconds) else None
 
 
 def is_still(silent_seconds: float, longest_gap_seconds: float) -> bool:

@@ -7,113 +7,185 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from eventstore.format import codec
-from eventstore.format.events import TERMINAL_STATUSES, Json
 from eventstore.format.records import Block
-from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RunDir, find_runs, is_run_dir, read_json_file
-from eventstore.run.liveness import Life, life_of, paths_held_open
+from eventstore.format.values import iso_utc
+from eventstore.run.directory import RunDir, find_runs, is_run_dir
+from eventstore.run.liveness import Life, Liveness, paths_held_open
+from eventstore.run.run import Run
 from eventstore.stream.follow import Follower
 from eventstore.stream.notify import Waker
 from eventstore.stream.scan import STREAM_NAME
-from projections import Base
 from projections.snapshots import progress, run_info
-from projections.snapshots.plans import State as NoPlans
-from projections.timeline import board
+from projections.timeline import board, milestones
+from projections.timeline.in_flight import Flight, PhaseTimes
 
 from .stall import is_still
-from .status import info_slots
+from .status import Counters, Slots, info_slots
+from .view import Clock, View
 
-Clock = Callable[[], float]
 SEARCH_SECONDS = 5.0
 """How often new runs are looked for, and lives asked about."""
 SHOWN_IDLE = 5
 
 
+class Origin(Struct, frozen=True, kw_only=True):
+    """The place in an orchestration that a run's events name; what they don't say is None."""
+
+    orchestration_id: object = None
+    request_name: object = None
+    request_index: object = None
+
+
+class WatchedProblem(Struct, frozen=True, kw_only=True):
+    """Something that went wrong lately, with its time as ISO 8601 in UTC."""
+
+    at: str | None
+    task_id: str | None
+    text: str
+
+
+class WatchPage(Counters, kw_only=True):
+    """The board of one run. `in_flight` are the attempts that are open, `idle` those longest in their phase.
+
+    `current_phase_counts`, `elapsed_seconds` and `updated_at` are those of progress.json. `eta` is there while the
+    writer lives.
+    """
+
+    run_key: str
+    origin: Origin | None
+    status: str | None
+    life: Life | None
+    ended: bool
+    error: str | None
+    events: int
+    verdicts: dict[str, int]
+    started_at: str | None
+    last_event_at: str | None
+    duration_seconds: float | None
+    clock_stepped: bool
+    retries: int
+    phases: list[PhaseTimes]
+    in_flight: list[Flight]
+    idle: list[Flight]
+    slots: Slots
+    eta: board.Finishes | None
+    problems: list[WatchedProblem]
+    problem: str | None
+    current_phase_counts: dict[str, int]
+    elapsed_seconds: float
+    updated_at: float | None
+    schema: str = "compass-es.watch.v1"
+
+
 class Watched:
     """One run that is followed."""
 
-    def __init__(self, run: RunDir, waker: Waker) -> None:
-        self.run = run
-        self.follower = Follower(run.path / STREAM_NAME, waker)
+    def __init__(self, found: RunDir, waker: Waker) -> None:
+        self.found = found
+        self.follower = Follower(found.path / STREAM_NAME, waker)
         self._waker = waker
         self._restarts = 0
-        self.life: Life | None = None
+        self.liveness: Liveness | None = None
         self._begin()
 
     def _begin(self) -> None:
-        files = [read_json_file(self.run.path / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME)]
-        base = Base(progress=files[0], run_info=files[1])
-        self.origin: Json | None = None
-        self.progress, self.info, self.board = progress.initial(base), run_info.initial(base), board.initial(base)
+        self.origin: Origin | None = None
+        run = Run.of(self.found)
+        base = run.base()
+        self.board = board.initial(base)
+        self._view = View(
+            run=run,
+            at=None,
+            progress=progress.initial(base),
+            info_state=run_info.WITHOUT_PLANS.initial(base),
+            rows=self.board.rows,
+            marks=milestones.initial(base),
+            light=True,
+        )
 
     def read(self) -> int:
-        """Fold what is new; how many records that were."""
-        self._waker.watch(self.run.path)
+        """Fold what is new, and return how many records that were."""
+        self._waker.watch(self.found.path)
         count = 0
         for block in self.follower.read():
             if self.follower.restarts != self._restarts:
                 self._restarts = self.follower.restarts
                 self._begin()
             self.origin = self.origin or origin_of(block)
-            progress.apply_block(self.progress, block)
-            run_info.apply_block(self.info, block)
-            self.info.plans = NoPlans()
+            progress.apply_block(self._view.progress, block)
+            run_info.WITHOUT_PLANS.apply_block(self._view.info_state, block)
             board.apply_block(self.board, block)
             count += len(block.heads)
+        self._view.followed = dict(self.follower.verdicts)
         return count
 
-    def ask_life(self, now: float, held: frozenset[str]) -> Life:
-        """Whether its writer lives, at most as old as the last search."""
-        last = self.board.last_timestamp
-        info = run_info.record(self.info) or {}
-        life = life_of(
-            self.run.path,
-            finished=self.board.ended or info.get("status") in TERMINAL_STATUSES,
-            damaged=any(name not in ("unsealed", "torn_tail") for name in self.follower.verdicts),
-            last_timestamp=last,
-            clock=lambda: now,
-            open_paths=held,
-        )
-        if life.name == "live" and last is not None:
+    def ask_life(self, clock: Clock, held: frozenset[str]) -> Liveness:
+        """Return whether its writer lives, at most as old as the last search."""
+        if self._view.events == 0 or self._view.end_evidence is None:
+            self._view.run.forget_files()  # an end may have been written since they were read
+            self._view.info_state.stored = self._view.run.files.run_info.members
+        found, now, last = self._view.liveness(clock, held), clock(), self.board.last_timestamp
+        if found.state == "live" and last is not None:
             still = is_still(now - last, self.board.longest_gap_seconds)
             if still or board.all_stuck(self.board, now):
-                life = Life("stalled", [f"no event for {now - last:.0f} s"])
-        self.life = life
-        return life
+                found = Liveness("stalled", [f"no event for {now - last:.0f} s"], "still")
+        self.liveness = found
+        return found
 
-    def page(self, now: float) -> Json:
-        """The board of the run as it is."""
-        shown = progress.snapshot(self.progress)
-        info = run_info.record(self.info) or {}
-        events = self.progress.counts.events
-        left = max(0, self.progress.counts.total_tasks - self.progress.counts.finished_tasks)
-        writing = self.life is not None and self.life.writing
-        moment = now if writing else self.board.last_timestamp or now
-        del shown["active_tasks"]
-        return {
-            "run_key": self.run.run_key,
-            **shown,
-            "origin": self.origin,
-            "status": shown["status"] if events else info.get("status") or shown["status"],
-            "error": info.get("error"),
-            "life": self.life,
-            "events": events,
-            "retries": self.board.retries,
-            "eta": board.eta(self.board, left, now) if writing else None,
-            "slots": {"used": len(self.board.seats), "of": info_slots(info)},
-            "attempts_in_flight": board.attempts_in_flight(self.board),
-            "phases": board.phases(self.board),
-            "idle": board.idle(self.board, moment, SHOWN_IDLE),
-            "problems": list(self.board.problems[-SHOWN_IDLE:]),
-            "verdicts": dict(self.follower.verdicts),
-            "problem": self.follower.problem if events or self.run.path.joinpath(STREAM_NAME).exists() else None,
-        }
+    @property
+    def writing(self) -> bool:
+        """Whether its writer lives, as of the last search."""
+        return self.liveness is not None and self.liveness.writing
+
+    def page(self, now: float) -> WatchPage:
+        """Return the board of the run as it is."""
+        view, shown = self._view, progress.snapshot(self._view.progress)
+        counts = view.progress.counts
+        left = max(0, counts.total_tasks - counts.finished_tasks)
+        moment = now if self.writing else None
+        has_stream = view.events > 0 or view.run.has_stream
+        return WatchPage(
+            run_key=self.found.run_key,
+            run_id=view.run_id,
+            **view.identity,
+            **view.counts,
+            origin=self.origin,
+            status=view.status,
+            life=None if self.liveness is None else self.liveness.life,
+            ended=view.end_evidence is not None,
+            error=view.error,
+            events=view.events,
+            verdicts=view.verdicts,
+            started_at=iso_utc(view.started_at),
+            last_event_at=iso_utc(view.last_event_at),
+            duration_seconds=view.duration_seconds,
+            clock_stepped=view.clock_stepped,
+            retries=self.board.retries,
+            phases=board.phases(self.board),
+            in_flight=board.flights(self.board, moment),
+            idle=board.idle(self.board, moment, SHOWN_IDLE),
+            slots=Slots(len(shown["active_tasks"]), info_slots(view.info)),
+            eta=board.eta(self.board, left, now) if self.writing else None,
+            problems=[
+                WatchedProblem(at=iso_utc(found.timestamp), task_id=found.task_id, text=found.text)
+                for found in self.board.problems[-SHOWN_IDLE:]
+            ],
+            problem=self.follower.problem if has_stream else view.problem,
+            current_phase_counts=shown["current_phase_counts"],
+            elapsed_seconds=shown["elapsed_seconds"],
+            updated_at=shown["updated_at"],
+        )
 
 
-def origin_of(block: Block) -> Json:
-    """The place in an orchestration that a run's events name; members that they don't have are None."""
+def origin_of(block: Block) -> Origin:
+    """Return the place in an orchestration that the first record of a batch names."""
     event = codec.decode_accepted(block.lines[0], block.heads[0])
-    return {name: getattr(event, name) for name in ("orchestration_id", "request_name", "request_index")}
+    return Origin(
+        orchestration_id=event.orchestration_id, request_name=event.request_name, request_index=event.request_index
+    )
 
 
 class Watch:
@@ -134,12 +206,12 @@ class Watch:
         if search:
             changed = self._search(now)
         for watched in self.runs.values():
-            if search or watched.life is None or watched.life.name != "finished":
+            if search or watched.liveness is None or watched.liveness.state != "finished":
                 changed = watched.read() > 0 or changed
         if search:
             held = paths_held_open()
             for watched in self.runs.values():
-                watched.ask_life(now, held)
+                watched.ask_life(self._clock, held)
         return changed
 
     def _search(self, now: float) -> bool:
@@ -150,7 +222,7 @@ class Watch:
                 self.runs[run.run_key] = Watched(run, self._waker)
         return len(self.runs) > before
 
-    def pages(self) -> Iterator[Json]:
+    def pages(self) -> Iterator[WatchPage]:
         """The boards, in the order of the runs' paths."""
         now = self._clock()
         for key in sorted(self.runs):
@@ -164,7 +236,7 @@ class Watch:
     @property
     def over(self) -> bool:
         """Whether no run can change any more, as far as is known."""
-        return all(run.life is not None and not run.life.writing for run in self.runs.values())
+        return all(run.liveness is not None and not run.writing for run in self.runs.values())
 
     def wait(self, seconds: float) -> bool:
         """Wait until something changes, at most so long."""

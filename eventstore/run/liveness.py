@@ -1,6 +1,6 @@
 """Does the writer of a run still live? Derived, with its evidence, and never written down as a fact.
 
-finished: the stream has a terminal event. live: somebody is writing. dead: the writer's process is gone without a
+finished: the run's end is recorded. live: somebody is writing. dead: the writer's process is gone without a
 terminal event. silent: no evidence either way. damaged: the stream can't be trusted to its end.
 """
 
@@ -20,72 +20,99 @@ from eventstore.stream.scan import STREAM_NAME
 
 from .directory import RUN_LOG_NAME
 
-LifeName: TypeAlias = Literal["finished", "live", "stalled", "dead", "silent", "damaged"]
+LifeState: TypeAlias = Literal["finished", "live", "stalled", "dead", "silent", "damaged"]
+Reason: TypeAlias = Literal[
+    "ended", "locked", "young", "file_open", "released", "rebooted", "elsewhere", "damaged", "still", "unknown"
+]
+"""What the state was read from: `released` is a free lock of this host, `elsewhere` one of another machine."""
 YOUNG_SECONDS = 60.0
 """Without a lock file, a stream whose file and last event are younger than this is being written."""
 
 
 class Life(Struct, frozen=True):
-    """What is known of a run's life, and from what."""
+    """Whether the writer of a run lives, and the facts that say so."""
 
-    name: LifeName
+    state: LifeState
     evidence: list[str]
+
+
+class Liveness(Struct, frozen=True):
+    """A reading of a run's life, with the kind of fact that decided it."""
+
+    state: LifeState
+    evidence: list[str]
+    reason: Reason
 
     @property
     def writing(self) -> bool:
         """Whether a writer lives."""
-        return self.name in ("live", "stalled")
+        return self.state in ("live", "stalled")
+
+    @property
+    def life(self) -> Life:
+        """The reading as reports show it."""
+        return Life(self.state, self.evidence)
 
 
 def life_of(
     run_dir: Path,
     *,
-    finished: bool,
-    damaged: bool = False,
+    ended: str | None = None,
+    damage: str | None = None,
     last_timestamp: float | None = None,
     clock: Callable[[], float] = time.time,
     open_paths: frozenset[str] | None = None,
-) -> Life:
-    """The life of a run from its terminal event, its lock, its age and the processes of this host.
+) -> Liveness:
+    """Return the life of a run, read from its end, its lock, its age and the processes of this host.
 
+    `ended` says in words how the run's end is known, `damage` what is wrong with its stream; None for neither.
     `open_paths` is what `paths_held_open` gave, for a caller that asks about many runs.
     """
-    if finished:
-        return Life("finished", ["the stream has a terminal event"])
-    writer = _writer_evidence(run_dir, last_timestamp, clock, open_paths)
-    if writer is not None and writer.name == "live":
+    if ended is not None:
+        return Liveness("finished", [ended], "ended")
+    writer = writer_of(run_dir, last_timestamp=last_timestamp, clock=clock, open_paths=open_paths)
+    if writer is not None and writer.writing:
         return writer
-    if damaged:
-        return Life("damaged", ["the stream is damaged"])
-    return writer or Life("silent", ["no terminal event, and nothing shows a writer"])
+    if damage is not None:
+        return Liveness("damaged", [damage], "damaged")
+    nothing = "no event was read" if last_timestamp is None else "there is no terminal event"
+    return writer or Liveness("silent", [f"{nothing}, and nothing shows a writer"], "unknown")
 
 
-def _writer_evidence(
-    run_dir: Path, last_timestamp: float | None, clock: Callable[[], float], open_paths: frozenset[str] | None
-) -> Life | None:
+def writer_of(
+    run_dir: Path,
+    *,
+    last_timestamp: float | None = None,
+    clock: Callable[[], float] = time.time,
+    open_paths: frozenset[str] | None = None,
+) -> Liveness | None:
+    """Return what the lock, the age and the open files of this host say of a run's writer; None for nothing at all."""
     locked = is_locked(run_dir)
     writer = read_witness(run_dir).writer
     if locked:
-        return Life("live", [f"the lock is held by process {(writer or {}).get('pid', '?')}"])
+        return Liveness("live", [f"the lock is held by process {(writer or {}).get('pid', '?')}"], "locked")
     if locked is False and writer is not None:
         return _judge_writer(writer)
     if _is_young(run_dir, last_timestamp, clock()):
-        return Life("live", [f"the stream and its last event are younger than {YOUNG_SECONDS:.0f} s"])
+        words = f"the stream and its last event are younger than {YOUNG_SECONDS:.0f} s"
+        return Liveness("live", [words], "young")
     held = open_paths if open_paths is not None else paths_held_open()
     for name in (STREAM_NAME, RUN_LOG_NAME):
         if os.path.realpath(run_dir / name) in held:
-            return Life("live", [f"a process of this host has {name} open"])
+            return Liveness("live", [f"a process of this host has {name} open"], "file_open")
     return None
 
 
-def _judge_writer(writer: dict[str, Any]) -> Life:
+def _judge_writer(writer: dict[str, Any]) -> Liveness:
     host, pid, boot = writer.get("host"), writer.get("pid"), writer.get("boot")
     where = f"process {pid} on host {host}"
     if host != socket.gethostname():
-        return Life("silent", [f"the lock is free here, but its writer was {where}: another machine can't be asked"])
+        words = f"the lock is free here, but its writer was {where}: another machine can't be asked"
+        return Liveness("silent", [words], "elsewhere")
     if boot and boot != boot_id():
-        return Life("dead", [f"the lock is free, and the machine was started again since {where} wrote"])
-    return Life("dead", [f"the lock of {where} is free: it let go, or it is gone"])
+        words = f"the lock is free, and the machine was started again since {where} wrote"
+        return Liveness("dead", [words], "rebooted")
+    return Liveness("dead", [f"the lock of {where} is free: it let go, or it is gone"], "released")
 
 
 def _is_young(run_dir: Path, last_timestamp: float | None, now: float) -> bool:

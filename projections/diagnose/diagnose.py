@@ -67,9 +67,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 def diagnose(facts: Facts) -> Diagnosis:
     """Outcome, causes in order, and what was in flight."""
-    end = facts.now if facts.now is not None else facts.marks.last_timestamp
-    over = facts.analysis_only or facts.status == "completed"
-    flights = [] if over else in_flight(facts.rows, end, ended=facts.status is not None)
+    flights = [] if facts.analysis_only else in_flight(facts.rows, facts.now)
     stuck = stuck_phases(facts.rows, flights, facts.usual_seconds)
     if facts.status == "timed_out" and not stuck:
         stuck = never_opened(facts.rows, flights, facts.marks)
@@ -86,6 +84,8 @@ def diagnose(facts: Facts) -> Diagnosis:
 def _outcome(facts: Facts) -> tuple[str, Certainty]:
     if facts.status in TERMINAL_STATUSES:
         return str(facts.status), "certain"
+    if facts.status is not None:
+        return "unknown", "certain"
     if facts.life == "live":
         return "running", "inferred" if facts.unheld else "certain"
     if facts.life == "stalled":
@@ -99,7 +99,7 @@ def _outcome(facts: Facts) -> tuple[str, Certainty]:
 def _end_signals(facts: Facts, outcome: str, flights: list[Flight], stuck: dict[str, list[Flight]]) -> Iterator[Signal]:
     if outcome in ("timed_out", "stalled", "running"):
         for phase, tasks in stuck.items():
-            detail = f"{len(tasks)} of {len(flights)} tasks in flight hang in {phase}"
+            detail = f"{len(tasks)} of {len(flights)} attempts in flight hang in {phase}"
             for flight in tasks:
                 yield Signal(
                     code=causes.STUCK.get(phase, "stalled"),

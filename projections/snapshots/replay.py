@@ -106,6 +106,22 @@ def same_elapsed(one: float, other: float) -> bool:
         return one == other
 
 
+def known_without_stream(progress_members: Json | None, info: Json | None, *, results: bool) -> str | None:
+    """Return what stored files know of a run whose stream has no event, in words; None for one that never had any.
+
+    A run that failed before its first event has a status and nothing else. `results`: task results are there.
+    """
+    stored = progress_members or {}
+    for name in (*_GROWING, "reused_tasks"):
+        count = stored.get(name)
+        if isinstance(count, int) and count > 0:
+            return f"progress.json has {name} {count}"
+    for name, members in (("run_info.json", info), ("progress.json", stored)):
+        if (members or {}).get("status") == "completed":
+            return f"{name} says completed"
+    return "details has task results" if results else None
+
+
 def ahead_of_stream(stored: Any, folded: Json | None) -> str | None:
     """Why a stored progress.json must come from events that the stream has lost, or None.
 

@@ -73,6 +73,19 @@ def apply_block(state: State, block: Block, /, *, with_plans: bool = True) -> St
     return state
 
 
+class _WithoutPlans:
+    """The same fold for those who don't ask for plans."""
+
+    initial = staticmethod(initial)
+
+    @staticmethod
+    def apply_block(state: State, block: Block, /) -> State:
+        return apply_block(state, block, with_plans=False)
+
+
+WITHOUT_PLANS = _WithoutPlans()
+
+
 def _apply_wanted(state: State, head: Head, line: bytes) -> None:
     if head.event == "execution_plan_resolved":
         if head.task_id:

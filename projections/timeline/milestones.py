@@ -123,6 +123,7 @@ def _note(state: State, head: Head, line: bytes, seq: int) -> None:
             state.severities[place.task_id or ""] = (word, seq)
         case "run_started":
             state.start_count += 1
+            state.ended = None  # a run that was opened again goes on
             if len(state.starts) < MAX_STEPS:
                 state.starts.append(place)
         case "tasks_loaded":

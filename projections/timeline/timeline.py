@@ -39,6 +39,7 @@ __all__ = [
     "JsonText",
     "Moment",
     "Open",
+    "OpenAttempt",
     "PhaseRow",
     "PlanRow",
     "RetryRow",
@@ -48,9 +49,11 @@ __all__ = [
     "apply_block",
     "as_float",
     "as_int",
+    "attempt_seconds",
     "elapsed_seconds",
     "error_text",
     "initial",
+    "open_attempts",
     "open_phases",
     "payload_members",
     "payload_text",
@@ -59,6 +62,7 @@ __all__ = [
     "rows",
     "safe_text",
     "take_ended",
+    "task_seconds",
 ]
 
 
@@ -69,9 +73,25 @@ class Open(Struct, gc=False):
     since: float | None = None
 
 
+class OpenAttempt(Struct, gc=False):
+    """An attempt that nothing has ended: where it is, and since when. `attempt` is None for a task between attempts.
+
+    `stay` is its newest stay in a phase, None before the first one and after one that ended.
+    """
+
+    task_id: str
+    attempt: int | None
+    stay: PhaseRow | None
+    since: float | None
+
+
 class State(Struct):
     """Rows so far. `phases` holds those that ended, `open` what is running, by task and attempt; `last_timestamp` is
-    the newest record's."""
+    the newest record's.
+
+    `cut_off` are the attempts that the run's terminal event found open, None while there is no such event. Their times
+    count up to `cut_off_at`: that event, or the record before it where somebody else closed the run later.
+    """
 
     tasks: dict[str, TaskRow] = {}
     attempts: dict[tuple[str, int | None], AttemptRow] = {}
@@ -80,6 +100,8 @@ class State(Struct):
     plans: list[PlanRow] = []
     open: dict[str, dict[int | None, Open]] = {}
     last_timestamp: float | None = None
+    cut_off: list[OpenAttempt] | None = None
+    cut_off_at: float | None = None
 
 
 Found: TypeAlias = tuple["TaskRow | None", "AttemptRow | None", Open]
@@ -112,6 +134,9 @@ def apply_block(state: State, block: Block, /) -> State:
                     running.pop((fact.task_id, attempt), None)
             elif event == "run_finished":
                 running.clear()
+                before = seq - block.first_seq - 1
+                last = facts[before].timestamp if before >= 0 else state.last_timestamp
+                _note_cut_off(state, last if "closed" in payload_members(line) else fact.timestamp)
             _APPLY[event](state, fact, seq, line)
     if facts:
         state.last_timestamp = facts[-1].timestamp
@@ -358,6 +383,17 @@ def _run_finished(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
         _end_all(state, task_id, fact, seq)
 
 
+def _run_started(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
+    """A run that was opened again after its end goes on."""
+    state.cut_off = state.cut_off_at = None
+
+
+def _note_cut_off(state: State, at: float | None) -> None:
+    """Keep what a terminal event cuts off; a second one cuts off nothing more."""
+    if state.cut_off is None:
+        state.cut_off, state.cut_off_at = open_attempts(state), at
+
+
 _APPLY = {
     "task_started": _task_started,
     "task_finished": _task_finished,
@@ -367,6 +403,7 @@ _APPLY = {
     "execution_plan_resolved": _plan_resolved,
     "partial_saved": _partial_saved,
     "run_finished": _run_finished,
+    "run_started": _run_started,
 }
 
 
@@ -416,6 +453,37 @@ def rows(state: State) -> list[Struct]:
             if task.finishes == 0 and task.started_at is not None:
                 task.seconds = elapsed_seconds(task.started_at, last)
     return [*state.tasks.values(), *state.attempts.values(), *open_phases(state), *take_ended(state)]
+
+
+def task_seconds(state: State, task: TaskRow) -> float | None:
+    """Return how long a task took; one that has not finished counts up to the last record before the run's end."""
+    return task.seconds if task.finishes else elapsed_seconds(task.started_at, _last_moment(state))
+
+
+def attempt_seconds(state: State, attempt: AttemptRow) -> float | None:
+    """Return how long an attempt took; one that has not ended counts as a task does."""
+    ended = attempt.ended_by is not None and attempt.ended_by != "run_finished"
+    return attempt.seconds if ended else elapsed_seconds(attempt.started_at, _last_moment(state))
+
+
+def _last_moment(state: State) -> float | None:
+    return state.last_timestamp if state.cut_off is None else state.cut_off_at
+
+
+def open_attempts(state: State) -> list[OpenAttempt]:
+    """Return the attempts that have begun and not ended; a task between its attempts is one without number."""
+    found: list[OpenAttempt] = []
+    for task_id, attempts in state.open.items():
+        for number, opened in attempts.items():
+            row = state.attempts.get((task_id, number))
+            if row is not None and row.ended_by is None:
+                found.append(OpenAttempt(task_id, number, opened.phase, opened.since))
+    counted = {attempt.task_id for attempt in found}
+    for task in state.tasks.values():
+        if task.starts > task.finishes and task.task_id not in counted:
+            opened = state.open.get(task.task_id, {}).get(None, Open())
+            found.append(OpenAttempt(task.task_id, None, opened.phase, None))
+    return found
 
 
 def open_phases(state: State) -> list[PhaseRow]:

@@ -35,7 +35,9 @@ def test_runs_has_a_row_for_each_recorded_run(runs_root: Path, command: Command)
         stored = json.loads((runs_root / row["run_key"] / "progress.json").read_bytes())
         for name in ("run_id", "status", "total_tasks", "finished_tasks", "attempts_started", "model"):
             assert row[name] == stored[name], (row["run_key"], name)
-        assert row["life"] == ("finished" if row["status"] == "completed" or row["status"] == "failed" else "silent")
+        assert row["life"]["state"] == (
+            "finished" if row["status"] == "completed" or row["status"] == "failed" else "silent"
+        )
     assert {row["run_key"].split("/")[1]: row["retries"] for row in rows if row["retries"]} == {
         "p_429": 12,
         "r_kill_mid": 7,
@@ -54,7 +56,7 @@ def test_rows_are_the_same_from_several_processes(runs_root: Path, monkeypatch: 
 
 INTERRUPTED = """
 import time
-from eventstore.processes import map_in_order
+from eventstore.operations.pool import map_in_order
 try:
     list(map_in_order(time.sleep, [60, 60], 2))
 except KeyboardInterrupt:
@@ -81,8 +83,8 @@ def test_runs_accepts_a_run_an_empty_folder_and_wrong_paths(tmp_path: Path, runs
     """PATH may be a run itself; nothing found is said in words, a wrong path is exit 3."""
     assert command("runs", runs_root / RUNS["r_ok"], "--json") == 0
     assert [row["run_key"] for row in command.document["runs"]] == ["r_ok"]
-    assert command("runs", tmp_path) == 0 and "no run directory" in command.err and command.out == ""
-    assert command("runs", tmp_path, "--json") == 0 and command.document == {"runs": []}
+    assert command("runs", tmp_path) == 3 and "no run directory" in command.err and command.out == ""
+    assert command("runs", tmp_path, "--json") == 3 and "no run directory" in command.document["error"]["message"]
     assert command("runs", tmp_path / "nowhere") == 3
     assert command("runs") == 2
 
@@ -108,7 +110,7 @@ def test_one_bad_run_never_stops_the_others(run_dir: RunCopy, command: Command) 
     rows = {row["run_key"]: row for row in command.document["runs"]}
     assert len(rows) == 8
     assert rows["run_id=x"]["events"] == 1 and rows["damaged"]["verdicts"] == {"corrupt_line": 2}
-    assert rows["damaged"]["life"] == "damaged" and rows["empty"]["events"] == 0
+    assert rows["damaged"]["life"]["state"] == "damaged" and rows["empty"]["events"] == 0
     assert "is a FIFO" in rows["fifo"]["problem"] and "not JSON" in rows["broken"]["problem"]
     assert "link to a folder above" in command.err and "FIFO" in command.err
     assert command("runs", root) == 0
@@ -122,8 +124,7 @@ def test_show_gives_the_members_of_progress_json(name: str, run_dir: RunCopy, co
     page = command.document
     stored = json.loads((run / "progress.json").read_bytes())
     assert {key: page[key] for key in stored} == stored
-    assert page["life"]["name"] in ("finished", "silent") and page["life"]["evidence"]
-    assert [task["task_id"] for task in page["in_flight"]].sort() == list(stored["active_tasks"]).sort()
+    assert page["life"]["state"] in ("finished", "silent") and page["life"]["evidence"]
     if stored["attempts_started"]:
         assert page["phases"] and page["slowest"]
     assert command("show", run) == 0 and page["run_id"] in command.out
@@ -132,9 +133,9 @@ def test_show_gives_the_members_of_progress_json(name: str, run_dir: RunCopy, co
 def test_show_of_a_killed_run_says_what_was_in_flight(run_dir: RunCopy, command: Command) -> None:
     """The tasks that were running, oldest first, with the phase they were in."""
     page = run_page(run_dir("r_kill_mid"))
-    assert len(page["in_flight"]) == page["running_tasks"] == 6
-    assert page["in_flight"][0]["task_id"] == "arith-009" and page["in_flight"][0]["phase"] == "retry_wait"
-    assert sum(phase["running"] for phase in page["phases"]) >= 6
+    assert len({flight.task_id for flight in page.in_flight}) == page.running_tasks == 6
+    assert len(page.in_flight) == sum(phase.running for phase in page.phases) == 11
+    assert page.in_flight[0].task_id == "arith-009" and page.in_flight[0].phase == "retry_wait"
 
 
 def test_show_at_an_earlier_moment(run_dir: RunCopy, command: Command) -> None:
@@ -177,14 +178,14 @@ def test_life_of_a_writer_of_ours(tmp_path: Path) -> None:
     writer = {"id": "w", "host": socket.gethostname(), "pid": 1, "boot": boot_id(), "opened_at": "then"}
     (tmp_path / "progress.lock").write_bytes(render_writer(writer))
     with RunLock(tmp_path):
-        assert liveness.life_of(tmp_path, finished=False).name == "live"
-        assert liveness.life_of(tmp_path, finished=True).name == "finished"
-    assert liveness.life_of(tmp_path, finished=False).name == "dead"
+        assert liveness.life_of(tmp_path).state == "live"
+        assert liveness.life_of(tmp_path, ended="it says so").state == "finished"
+    assert liveness.life_of(tmp_path).state == "dead"
     (tmp_path / "progress.lock").write_bytes(render_writer(writer | {"boot": "another"}))
-    assert "started again" in liveness.life_of(tmp_path, finished=False).evidence[0]
+    assert "started again" in liveness.life_of(tmp_path).evidence[0]
     (tmp_path / "progress.lock").write_bytes(render_writer(writer | {"host": "elsewhere"}))
-    found = liveness.life_of(tmp_path, finished=False)
-    assert found.name == "silent" and "another machine" in found.evidence[0]
+    found = liveness.life_of(tmp_path)
+    assert found.state == "silent" and "another machine" in found.evidence[0]
 
 
 def test_life_without_a_lock(tmp_path: Path) -> None:
@@ -193,12 +194,12 @@ def test_life_without_a_lock(tmp_path: Path) -> None:
     stream.write_bytes(plain_line(0) + b"\n")
     now = stream.stat().st_mtime
 
-    def name(age: float, last: float | None, **more: bool) -> str:
+    def name(age: float, last: float | None, damage: str | None = None) -> str:
         return liveness.life_of(
-            tmp_path, finished=False, last_timestamp=last, clock=lambda: now + age, open_paths=frozenset(), **more
-        ).name
+            tmp_path, damage=damage, last_timestamp=last, clock=lambda: now + age, open_paths=frozenset()
+        ).state
 
     assert name(10, now) == "live"
     assert name(10, now - 100) == "silent" and name(70, now + 60) == "silent" and name(10, None) == "silent"
     assert name(1, now + 3600) == "silent"
-    assert name(3600, now, damaged=True) == "damaged"
+    assert name(3600, now, "a line is damaged") == "damaged"

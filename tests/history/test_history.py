@@ -17,7 +17,7 @@ from eventstore.format.records import Recorded
 from eventstore.history import connect
 from eventstore.history.rows import line_batch, values
 from eventstore.history.sql.access import CatalogChoice, open_history
-from eventstore.operations.replay import fold_run
+from eventstore.operations.replay import replay_run
 from eventstore.stream import line_reader
 from eventstore.stream.scan import scan
 from projections import fold
@@ -72,7 +72,7 @@ def check_run(connection: Any, run_key: str, path: Path) -> None:
     got = ask(f"SELECT {places}, {members} FROM events WHERE run_key = ? ORDER BY seq")
     assert got == [wanted_row(record) for record in records]
     check_timeline(ask, path)
-    snapshots, _, _ = fold_run(path)
+    snapshots = replay_run(path, write=False).snapshots
     counters = ask(f"SELECT {', '.join(COUNTERS)}, status, events FROM runs WHERE run_key = ?")[0]
     folded = snapshots.progress or dict.fromkeys(COUNTERS, 0) | {"status": (snapshots.run_info or {}).get("status")}
     assert counters == (*(folded[name] for name in COUNTERS), folded["status"], len(records))

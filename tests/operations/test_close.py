@@ -115,7 +115,7 @@ def test_a_writer_on_another_host_is_given_time(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="another host"):
         close_run(run, "failed", clock=lambda: now + 30)
     closed = close_run(run, "failed", clock=lambda: now + 90)
-    assert closed.life.name == "silent" and any("another host" in fact for fact in closed.evidence)
+    assert closed.life.state == "silent" and any("another host" in fact for fact in closed.evidence)
 
 
 def test_evidence_of_a_writer(tmp_path: Path) -> None:

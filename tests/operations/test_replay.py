@@ -243,7 +243,8 @@ def test_moments_are_printed_and_never_written(run_dir: RunCopy, command: Comman
     assert command("replay", run, "--at-event", "3") == 0
     assert command.document["total_tasks"] == 60 and command.document["running_tasks"] == 0
     assert command("replay", run, "--at-event", "0", "--json") == 0 and command.document["progress"] is None
-    assert command("replay", run, "--at-event", "99999", "--json") == 0 and command.document["events"] == 400
+    assert command("replay", run, "--at-event", "400", "--json") == 0 and command.document["events"] == 400
+    assert command("replay", run, "--at-event", "401") == 2 and "the run has 400 events" in command.err
     third = load_events(run)[2]["timestamp"]
     assert command("replay", run, "--at-time", third, "--json") == 0 and command.document["events"] == 3
     assert command("replay", run, "--at-time", "2001-01-01", "--json") == 0 and command.document["events"] == 0

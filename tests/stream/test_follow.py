@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.watch import _rows
-from eventstore.operations.watch import Watch
+from eventstore.operations.watch import Origin, Watch
 from eventstore.stream.follow import Follower
 from eventstore.stream.lock import RunLock
 from eventstore.stream.notify import Waker
@@ -235,10 +235,10 @@ def test_runs_of_one_orchestration_stand_together(run_dir: Copy, tmp_path: Path)
     watch.close()
     rows = list(_rows(pages))
     assert [row[0] for row in rows] == ["p_load", "orchestration …-0123456789", "  first: r_ok", "  second: r_retry"]
-    both = [page for page in pages if page["run_key"] != "p_load"]
+    both = [page for page in pages if page.run_key != "p_load"]
     assert rows[1][1] == "2 runs"
-    assert rows[1][2] == f"{sum(p['finished_tasks'] for p in both)}/{sum(p['total_tasks'] for p in both)}"
-    assert both[0]["origin"] == {"orchestration_id": "orch-0123456789", "request_name": "first", "request_index": 0}
+    assert rows[1][2] == f"{sum(p.finished_tasks for p in both)}/{sum(p.total_tasks for p in both)}"
+    assert both[0].origin == Origin(orchestration_id="orch-0123456789", request_name="first", request_index=0)
 
 
 def test_watch_ends_when_its_run_is_over(run_dir: Copy, command: Command) -> None:
@@ -280,17 +280,17 @@ def test_a_live_run_that_stands_still_is_stalled_and_an_ended_one_never(tmp_path
     with RunLock(tmp_path):
         assert command("diagnose", tmp_path, "--json") == 1
         report = command.document
-        assert report["outcome"] == "stalled" and report["life"]["name"] == "stalled"
+        assert report["outcome"] == "stalled" and report["life"]["state"] == "stalled"
         assert report["causes"][0]["code"] == "stalled" and "hang in plan" in report["causes"][0]["message"]
         assert "no event for" in report["life"]["evidence"][0]
         assert command("watch", tmp_path, "--once", "--json") == 0
-        assert json.loads(command.out)["life"]["name"] == "stalled"
-        assert command("show", tmp_path, "--json") == 0 and command.document["life"]["name"] == "stalled"
-        assert command("runs", tmp_path, "--json") == 0 and command.document["runs"][0]["life"] == "stalled"
+        assert json.loads(command.out)["life"]["state"] == "stalled"
+        assert command("show", tmp_path, "--json") == 0 and command.document["life"]["state"] == "stalled"
+        assert command("runs", tmp_path, "--json") == 0 and command.document["runs"][0]["life"]["state"] == "stalled"
         end = plain_line(20, event="run_finished", status="completed", timestamp=times[-1] + 1, task_id=None)
         with open(tmp_path / "progress.jsonl", "ab") as stream:
             stream.write(end + b"\n")
-        assert command("diagnose", tmp_path, "--json") == 0 and command.document["life"]["name"] == "finished"
+        assert command("diagnose", tmp_path, "--json") == 0 and command.document["life"]["state"] == "finished"
 
 
 def test_tasks_that_hang_stall_a_run_that_was_quick_before(tmp_path: Path, command: Command) -> None:
@@ -324,10 +324,10 @@ def test_tasks_that_hang_stall_a_run_that_was_quick_before(tmp_path: Path, comma
         assert first["code"] == "sandbox_never_opened" and first["task_ids"] == ["t7"]
         assert command("watch", tmp_path, "--once", "--json") == 0
         page = json.loads(command.out)
-        assert page["life"]["name"] == "stalled" and page["idle"][0]["task_id"] == "t7"
+        assert page["life"]["state"] == "stalled" and page["idle"][0]["task_id"] == "t7"
         assert 0 < page["eta"]["low_seconds"] <= page["eta"]["seconds"] <= page["eta"]["high_seconds"]
         assert command("show", tmp_path, "--json") == 0
-        assert command.document["life"]["name"] == "stalled" and command.document["eta"] is not None
+        assert command.document["life"]["state"] == "stalled" and command.document["eta"] is not None
         assert command.document["in_flight"][0]["siblings_seconds"] == pytest.approx(1.0, abs=0.01)
 
 
@@ -376,5 +376,5 @@ def test_a_board_does_not_grow_with_the_stream() -> None:
             lines.append(plain_line(n, task_id=f"t{n % 4}", attempt=1, phase=f"p{n % 3}"))
             heads.append(Head("r", "phase_changed", 1000.5 + n, f"t{n % 4}"))
         board.apply_block(state, Block(heads, lines, start, 0, 1))
-    assert len(state.seats) == 4 and len(state.stays) == 3
+    assert len(state.rows.tasks) == 4 and not state.rows.phases and len(state.stays) == 3
     assert all(len(stays.recent) <= 2 * board.RING for stays in state.stays.values())

@@ -180,7 +180,7 @@ def test_a_wrong_mtime_changes_nothing(run_dir: Callable[[str], Path], command: 
     last = scan(run)
     for _ in last.blocks():
         pass
-    assert not life_of(run, finished=False, last_timestamp=moment - 3600).writing
+    assert not life_of(run, last_timestamp=moment - 3600).writing
     assert command("replay", run) == 0 and command("repair", run) == 0
     assert close_run(run, "failed").status == "failed"
 

@@ -345,8 +345,9 @@ def _lives(connection: Any, folders: dict[str, Path]) -> Iterable[tuple[str, str
     for run_key, path, damaged, last in unfinished:
         folder = folders.get(run_key, Path(path))
         try:
-            life = life_of(folder, finished=False, damaged=damaged, last_timestamp=last, open_paths=held)
+            words = "the stream is damaged" if damaged else None
+            life = life_of(folder, damage=words, last_timestamp=last, open_paths=held)
         except (OSError, InputError) as error:
             yield run_key, "silent", f"can't be looked at: {error}"
             continue
-        yield run_key, life.name, "; ".join(life.evidence)
+        yield run_key, life.state, "; ".join(life.evidence)

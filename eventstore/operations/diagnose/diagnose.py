@@ -12,46 +12,32 @@ as a path, and every text that leaves here has its credentials masked.
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import to_builtins
 
-from eventstore.errors import InputError
-from eventstore.format.events import TERMINAL_STATUSES, Json
-from eventstore.format.records import Block
-from eventstore.operations.stall import stall_of
+from eventstore.format.events import Json
+from eventstore.format.values import iso_utc, shorten, unix_time
+from eventstore.operations.view import Clock, View, look
 from eventstore.redaction.redactor import find_secrets, redact_values
-from eventstore.run.directory import (
-    PARAMS_NAME,
-    PROGRESS_NAME,
-    RUN_INFO_NAME,
-    RUN_LOG_NAME,
-    StoredFile,
-    open_run,
-    read_json_file,
-)
-from eventstore.run.liveness import Life, life_of, paths_held_open
-from eventstore.stream.scan import STREAM_NAME, Scan, scan
-from projections import Base
+from eventstore.run.directory import RUN_LOG_NAME
+from eventstore.run.liveness import Liveness
+from eventstore.run.run import Run
+from eventstore.stream.scan import STREAM_NAME
 from projections.diagnose.causes import CAUSES
 from projections.diagnose.diagnose import Diagnosis, Found, diagnose
 from projections.diagnose.facts import Evidence, Facts, IssueFact, LogNote
-from projections.snapshots import progress, run_info
-from projections.snapshots.plans import State as NoPlans
-from projections.timeline import milestones, timeline
 from projections.timeline.in_flight import open_stays
 
 from . import results as aftermath
 from .log import LogFacts, search_log
 
-Clock = Callable[[], float]
 WENT_ON_SECONDS = 30.0
 """run.log has whole seconds and a clock of its own; this much younger than the stream is no accident."""
 MAX_TEXT = 1000
 MAX_TEXTS_SEARCHED = 2000
-NOT_HELD = "no process of this host that may be seen has its files open"
 
 
 def usual_seconds(
@@ -63,21 +49,6 @@ def usual_seconds(
     return phase_history.usual_seconds(paths, benchmark, environment)
 
 
-class Seen(Struct, kw_only=True):
-    """The folds of one run, and what its small files hold."""
-
-    progress: progress.State
-    run_info: run_info.State
-    rows: timeline.State
-    marks: milestones.State
-    files: dict[str, StoredFile]
-    stream: Scan | None = None
-    problem: str | None = None
-    analysis_only: bool = False
-    line_breaks: list[tuple[int, int]] = []
-    usual_seconds: dict[str, float] = {}
-
-
 def diagnose_run(
     path: str | os.PathLike[str], clock: Clock = time.time, history: Sequence[str | os.PathLike[str]] = ()
 ) -> Json:
@@ -85,118 +56,44 @@ def diagnose_run(
 
     Raises InputError where there is no run.
     """
-    run_dir = open_run(path)
-    seen = look(run_dir)
+    view = look(Run.open(path))
+    run_dir = view.run.path
     if history:
-        seen.usual_seconds = usual_seconds(
-            history, seen.progress.ids.get("benchmark"), seen.progress.ids.get("environment")
-        )
-    info = run_info.record(seen.run_info) or {}
+        view.usual_seconds = usual_seconds(history, view.identity["benchmark"], view.identity["environment"])
     log = search_log(run_dir / RUN_LOG_NAME)
     results = aftermath.read_results(run_dir)
-    life = life_in(run_dir, seen, info, clock)
-    facts = _facts(run_dir, seen, info, log, results.issues, life, clock)
+    liveness = view.liveness(clock)
+    facts = _facts(view, log, results.issues, liveness, clock)
     diagnosis = diagnose(facts)
-    report = _report(run_dir, seen, info, life, facts, diagnosis)
-    report |= aftermath.describe(run_dir, seen.rows, seen.marks, results, seen.files, facts.total_tasks)
+    report = _report(view, liveness, facts, diagnosis)
+    report |= aftermath.describe(run_dir, view.rows, view.marks, results, view.run.files.params, facts.total_tasks)
     report["secrets"] = secrets_in(facts, log)
     report["log"] = {"lines": log.lines, "levels": log.levels, "last_time": log.last_time, "problem": log.problem}
     report["next_steps"] = next_steps(run_dir, diagnosis, report)
     return masked(report)
 
 
-def look(run_dir: Path) -> Seen:
-    """Scan and fold a run's stream, whatever state it is in."""
-    files = {name: read_json_file(run_dir / name) for name in (PROGRESS_NAME, RUN_INFO_NAME, PARAMS_NAME)}
-    base = Base(progress=files[PROGRESS_NAME].members, run_info=files[RUN_INFO_NAME].members)
-    seen = Seen(
-        progress=progress.initial(base),
-        run_info=run_info.initial(base),
-        rows=timeline.initial(base),
-        marks=milestones.initial(base),
-        files=files,
-    )
-    if not os.path.lexists(run_dir / STREAM_NAME):
-        return seen
-    try:
-        seen.stream = scan(run_dir / STREAM_NAME)
-        for block in seen.stream.blocks():
-            progress.apply_block(seen.progress, block)
-            run_info.apply_block(seen.run_info, block)
-            seen.run_info.plans = NoPlans()  # the timeline has them
-            timeline.apply_block(seen.rows, block)
-            milestones.apply_block(seen.marks, block)
-            _note_lines(seen.line_breaks, block)
-    except InputError as error:
-        seen.problem = error.message
-    rows = seen.rows
-    phases = {row.phase for row in rows.phases}
-    seen.analysis_only = bool(rows.tasks) and not rows.attempts and phases == {"analyze"}
-    return seen
-
-
-def _note_lines(breaks: list[tuple[int, int]], block: Block) -> None:
-    """Where the distance between a record's seq and its line changes: blank and damaged lines have no seq."""
-    numbers = block.line_numbers or [block.first_line]
-    for index, number in enumerate(numbers):
-        seq = block.first_seq + index
-        if number - seq != (breaks[-1][1] if breaks else 1):
-            breaks.append((seq, number - seq))
-
-
-def life_in(run_dir: Path, seen: Seen, info: Json, clock: Clock) -> Life:
-    """Whether a writer lives; a live one that stands still, far beyond its own history, is stalled."""
-    last = seen.marks.last_timestamp
-    life = life_of(
-        run_dir,
-        finished=seen.marks.ended is not None or info.get("status") in TERMINAL_STATUSES,
-        damaged=seen.stream is not None and seen.stream.damaged,
-        last_timestamp=float(last) if last is not None else None,
-        clock=clock,
-    )
-    if life.name == "live":
-        return stall_of(seen.rows, seen.marks, clock(), seen.usual_seconds) or _with_holders(run_dir, life)
-    return life
-
-
-def _with_holders(run_dir: Path, life: Life) -> Life:
-    """A life that only youth speaks for is told together with what this host's processes have open."""
-    if not any("younger" in words for words in life.evidence):
-        return life
-    held = paths_held_open()
-    if any(os.path.realpath(run_dir / name) in held for name in (STREAM_NAME, RUN_LOG_NAME)):
-        return life
-    return Life(life.name, [*life.evidence, NOT_HELD])
-
-
-def _facts(
-    run_dir: Path, seen: Seen, info: Json, log: LogFacts, issues: list[IssueFact], life: Life, clock: Clock
-) -> Facts:
-    ended = seen.marks.ended
-    from_stream = ended is not None and not seen.analysis_only
-    stored = info.get("status")
-    status = (ended.status or "completed") if ended is not None and from_stream else stored
-    error = (ended.payload.get("error") if ended is not None and from_stream else None) or info.get("error")
-    scanned = seen.stream
+def _facts(view: View, log: LogFacts, issues: list[IssueFact], liveness: Liveness, clock: Clock) -> Facts:
+    scanned = view.run.stream
     facts = Facts(
-        marks=seen.marks,
-        rows=seen.rows,
-        total_tasks=seen.progress.counts.total_tasks,
-        status=status if isinstance(status, str) else None,
-        status_from=STREAM_NAME if from_stream else RUN_INFO_NAME,
-        error=None if error is None else str(error),
-        life=life.name,
-        life_evidence=life.evidence,
-        now=clock() if life.writing else None,
-        usual_seconds=seen.usual_seconds,
-        unheld=any(NOT_HELD in words for words in life.evidence),
-        analysis_only=seen.analysis_only,
+        marks=view.marks,
+        rows=view.rows,
+        total_tasks=view.counts["total_tasks"],
+        status=view.final_status,
+        status_from=view.status_from,
+        error=view.error,
+        life=liveness.state,
+        life_evidence=liveness.evidence,
+        now=clock() if liveness.writing else None,
+        usual_seconds=view.usual_seconds,
+        unheld=liveness.reason == "young",
+        analysis_only=view.analysis_only,
         issues=issues,
         notes=[LogNote(**{name: getattr(note, name) for name in LogNote.__struct_fields__}) for note in log.notes],
         findings=scanned.findings if scanned else [],
-        rebooted=life.name == "dead" and any("started again" in words for words in life.evidence),
-        problems=_problems(seen),
-        line_breaks=seen.line_breaks,
+        rebooted=liveness.reason == "rebooted",
+        problems=_problems(view),
+        line_breaks=view.line_breaks,
     )
     if scanned is not None:
         end = scanned.tail.offset
@@ -204,19 +101,15 @@ def _facts(
             (f.offset or 0) + (f.length or 0) >= end > 0 for f in scanned.findings if f.severity == "error"
         )
         facts.nul_tail = not facts.status and _ends_in_nul(scanned.path)
-    if not from_stream and not seen.analysis_only and seen.marks.events:
-        facts.log_went_on_seconds = _went_on(seen, info, log)
+    if not view.ended_in_stream and not view.analysis_only and view.events:
+        facts.log_went_on_seconds = _went_on(view, log)
     return facts
 
 
-def _problems(seen: Seen) -> list[Evidence]:
-    found = [
-        Evidence(file=file.path.name, text=f"{file.path.name} {file.problem}")
-        for file in seen.files.values()
-        if file.problem
-    ]
-    if seen.problem:
-        found.append(Evidence(file=STREAM_NAME, text=seen.problem))
+def _problems(view: View) -> list[Evidence]:
+    found = [Evidence(file=file.path.name, text=f"{file.path.name} {file.problem}") for file in view.run.files.problems]
+    if view.run.problem is not None:
+        found.append(Evidence(file=STREAM_NAME, text=view.run.problem))
     return found
 
 
@@ -229,12 +122,12 @@ def _ends_in_nul(path: Path) -> bool:
         return False
 
 
-def _went_on(seen: Seen, info: Json, log: LogFacts) -> float | None:
+def _went_on(view: View, log: LogFacts) -> float | None:
     """How many seconds the stored end, or run.log, is younger than the stream's last record; None if it is not."""
-    last = seen.marks.last_timestamp
+    last = view.marks.last_timestamp
     if last is None:
         return None
-    ends = [aftermath.unix_time(info.get("finished_at")), aftermath.log_time(log.last_time, info, last)]
+    ends = [unix_time(view.info.get("finished_at")), aftermath.log_time(log.last_time, view.info, last)]
     later = [end - last for end in ends if end is not None and end - last > WENT_ON_SECONDS]
     return max(later, default=None)
 
@@ -242,34 +135,34 @@ def _went_on(seen: Seen, info: Json, log: LogFacts) -> float | None:
 # -- the report
 
 
-def _report(run_dir: Path, seen: Seen, info: Json, life: Life, facts: Facts, diagnosis: Diagnosis) -> Json:
-    marks = seen.marks
-    counters = {name: value for name, value in progress.snapshot(seen.progress).items() if name.endswith("_tasks")}
-    del counters["active_tasks"]
-    first, last = marks.first_timestamp, marks.last_timestamp
+def _report(view: View, liveness: Liveness, facts: Facts, diagnosis: Diagnosis) -> Json:
+    stream = view.run.stream
     return {
-        "run_id": seen.progress.run_id or info.get("run_id"),
-        "run_dir": str(run_dir),
+        "schema": "compass-es.diagnose.v1",
+        "run_id": view.run_id,
+        "run_dir": str(view.run.path),
         "outcome": diagnosis.outcome,
         "certainty": diagnosis.certainty,
         "causes": [_cause_members(cause) for cause in diagnosis.causes],
         "in_flight": [to_builtins(flight) for flight in diagnosis.in_flight],
-        "status": facts.status,
+        "status": view.status,
+        "ended": view.end_evidence is not None,
         "error": facts.error,
-        "life": structs.asdict(life),
-        "started_at": first,
-        "last_event_at": last,
-        "duration_seconds": None if first is None or last is None else last - first,
-        "longest_gap_seconds": marks.longest_gap_seconds,
-        "counts": counters,
+        "life": to_builtins(liveness.life),
+        "started_at": iso_utc(view.started_at),
+        "last_event_at": iso_utc(view.last_event_at),
+        "duration_seconds": view.duration_seconds,
+        "clock_stepped": view.clock_stepped,
+        "longest_gap_seconds": view.marks.longest_gap_seconds,
+        "counts": view.counts,
         "stream": {
-            "events": marks.events,
-            "verdicts": dict(seen.stream.verdicts) if seen.stream else {},
-            "torn_bytes": seen.stream.tail.torn_bytes if seen.stream else 0,
-            "clock_steps": marks.step_count,
-            "analysis_only": seen.analysis_only,
+            "events": view.events,
+            "verdicts": view.verdicts,
+            "torn_bytes": stream.tail.torn_bytes if stream else 0,
+            "clock_steps": view.marks.step_count,
+            "analysis_only": view.analysis_only,
         },
-        "identity": {name: seen.progress.ids.get(name) for name in progress.IDENTITY},
+        "identity": view.identity,
     }
 
 
@@ -322,7 +215,7 @@ def masked(value: Json) -> Json:
 
 def _cut(value: Any) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= MAX_TEXT else value[: MAX_TEXT - 1] + "…"
+        return shorten(value, MAX_TEXT)
     if isinstance(value, dict):
         return {name: _cut(member) for name, member in value.items()}
     return [_cut(member) for member in value] if isinstance(value, list | tuple) else value

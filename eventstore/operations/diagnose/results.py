@@ -16,7 +16,7 @@ from eventstore.format.codec import parse_object
 from eventstore.format.events import Json
 from eventstore.results.result import Issue
 from eventstore.results.task_dirs import TaskDir, task_dirs
-from eventstore.run.directory import PARAMS_NAME, StoredFile, read_json_file
+from eventstore.run.directory import StoredFile, read_json_file
 from eventstore.run.names import ERROR, FATAL, NORMAL, RUNNING
 from projections.diagnose.facts import IssueFact
 from projections.timeline import milestones, timeline
@@ -89,7 +89,7 @@ def describe(
     rows: timeline.State,
     marks: milestones.State,
     results: Results,
-    files: dict[str, StoredFile],
+    params: StoredFile,
     total_tasks: int,
 ) -> Json:
     """The members of a report that tell what is left: retries, results, reuse, score, plans, resources, params."""
@@ -101,7 +101,7 @@ def describe(
         "issues": _issue_counts(results.issues),
         "plans": plans(rows),
         "resources": open_resources(run_dir),
-        "params": _params(files[PARAMS_NAME]),
+        "params": _params(params),
         "problems": results.problems[:20],
     }
 
@@ -254,15 +254,6 @@ def _params(stored: StoredFile) -> Json:
 
 
 # -- times that other files hold
-
-
-def unix_time(text: Any) -> float | None:
-    """Unix seconds of an ISO 8601 time with an offset, or None."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.timestamp() if moment.tzinfo is not None else None
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 def log_time(time_of_day: str, info: Json, near: float) -> float | None:

@@ -22,8 +22,9 @@ from eventstore.errors import CompassError, DamagedError, LockedError, OutputErr
 from eventstore.format.events import Json
 from eventstore.format.seal import read_proof
 from eventstore.operations.replay import replay_run
+from eventstore.operations.view import damage_words
 from eventstore.run.directory import RUN_INFO_NAME, open_run, read_json_file
-from eventstore.run.liveness import Life, life_of
+from eventstore.run.liveness import Liveness, life_of
 from eventstore.run.names import DETAILS_NAME
 from eventstore.stream.atomic_file import TEMPORARY_PREFIX
 from eventstore.stream.filesystem import REAL, FileSystem
@@ -267,9 +268,14 @@ def _nothing(run_dir: Path, examined: _Examined) -> Repaired:
     )
 
 
-def _life(run_dir: Path, examined: _Examined, clock: Callable[[], float]) -> Life:
-    last = examined.last_timestamp
-    return life_of(run_dir, finished=examined.ended, damaged=True, last_timestamp=last, clock=clock)
+def _life(run_dir: Path, examined: _Examined, clock: Callable[[], float]) -> Liveness:
+    return life_of(
+        run_dir,
+        ended="the stream has its terminal event" if examined.ended else None,
+        damage=damage_words(dict(examined.found.verdicts)) if examined.found is not None else None,
+        last_timestamp=examined.last_timestamp,
+        clock=clock,
+    )
 
 
 def _refuse_live(run_dir: Path, examined: _Examined, clock: Callable[[], float]) -> None:

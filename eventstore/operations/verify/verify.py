@@ -322,7 +322,7 @@ class _Checked:
     def _is_live(self) -> bool:
         if self.watched.ended is not None or not self.watched.events:
             return False
-        life = life_of(self.path, finished=False, last_timestamp=self.watched.last_timestamp)
+        life = life_of(self.path, last_timestamp=self.watched.last_timestamp)
         if life.writing:
             self.watched.live = life.evidence[0]
         return life.writing
