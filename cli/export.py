@@ -36,7 +36,9 @@ def command(words: tuple[str, ...], form: str, catalog: Path | None, as_json: bo
     for problem in problems:
         output.say(output.clean(problem))
     if as_json:
-        output.print_json(done)
+        from eventstore.operations.reports.history import export_report
+
+        output.print_json(export_report(done))
     else:
         output.say(
             f"{done.partitions} partitions in {output.clean(folder)}: {done.written} written ({done.rows} rows),"

@@ -37,18 +37,9 @@ def command(path: Path, catalog: Path | None, workers: int | None, rebuild: bool
     for problem in problems:
         output.say(output.clean(problem))
     if as_json:
-        output.print_json(
-            {
-                "runs": done.runs,
-                "events": done.events,
-                "bytes_read": done.bytes_read,
-                "seconds": round(done.seconds, 3),
-                "read": done.read,
-                "appended": done.appended,
-                "removed": done.removed,
-                "catalog": str(file),
-            }
-        )
+        from eventstore.operations.reports.history import index_report
+
+        output.print_json(index_report(done, file))
     else:
         output.say(
             f"{done.runs} runs, {done.events} events in {output.clean(file)}: {done.read} runs read"

@@ -149,7 +149,9 @@ def duration(seconds: float | None) -> str:
 def fail(error: errors.CompassError, as_json: bool) -> NoReturn:
     """Tell an error, as JSON on stdout where that was asked for, and leave with its exit code."""
     if as_json:
-        print_json({"error": {"kind": error.kind, "message": error.message, "path": error.path}})
+        from eventstore.operations.reports.error import error_report
+
+        print_json(error_report(error))
     else:
         say(f"compass-es: {clean(error.message)}")
     code = next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)

@@ -265,18 +265,16 @@ def _write_text(answer: Any, call: Call) -> None:
 
 
 def _list(as_json: bool) -> int:
-    from eventstore.history.sql import questions
-    from eventstore.history.sql.access import describe_views
+    from eventstore.operations.reports.history import query_list_report
 
-    views = describe_views()
-    asked = [questions.question(name) for name in questions.names()]
+    listed = query_list_report()
     if as_json:
-        output.print_json({"views": views, "questions": asked})
+        output.print_json(listed)
         return output.OK
-    for view, columns in views.items():
+    for view, columns in listed.views.items():
         click.echo(f"{view}: {', '.join(columns)}")
     click.echo("")
-    for question in asked:
+    for question in listed.questions:
         named = " ".join(f"--param {p.name}={p.default or '…'}" for p in question.parameters)
-        click.echo(f"{question.name}  {named}\n    {question.words}")
+        click.echo(f"{question.name}  {named}\n    {question.description}")
     return output.OK

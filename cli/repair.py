@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from eventstore.operations.repair.repair import Repaired, repair_run
+from eventstore.operations.reports.repair import repair_report
 
 from . import output
 
@@ -25,7 +26,7 @@ def command(run: Path, apply: bool, accept_loss: bool, as_json: bool) -> int:
     """
     repaired = repair_run(run, apply=apply, accept_loss=accept_loss)
     if as_json:
-        output.print_json(_document(repaired))
+        output.print_json(repair_report(repaired))
     else:
         _tell(repaired)
     return output.FOUND if _is_open(repaired) or repaired.problems else output.OK
@@ -34,24 +35,6 @@ def command(run: Path, apply: bool, accept_loss: bool, as_json: bool) -> int:
 def _is_open(repaired: Repaired) -> bool:
     """Whether something of the plan was not carried out."""
     return bool((repaired.steps and not repaired.applied) or (repaired.results and not repaired.results_done))
-
-
-def _document(repaired: Repaired) -> dict[str, object]:
-    return {
-        "run_id": repaired.run_id,
-        "plan": repaired.steps,
-        "applied": repaired.applied,
-        "backup": repaired.backup,
-        "set_aside": repaired.set_aside,
-        "events": repaired.events,
-        "promised": repaired.promised,
-        "needs_accept_loss": bool(repaired.promised),
-        "verdicts": repaired.verdicts,
-        "results": repaired.results,
-        "results_done": repaired.results_done,
-        "written": repaired.snapshots,
-        "problems": repaired.problems,
-    }
 
 
 def _tell(repaired: Repaired) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from eventstore.operations.replay import Replayed, replay_run
+from eventstore.operations.reports.replay import replay_report
 
 from . import output
 from .moment import moment_options, parse_moment
@@ -28,26 +29,12 @@ def command(
     moment = parse_moment(at_event, at_time)
     replayed = replay_run(run, write=not dry_run, force=force, moment=moment, out=out)
     if as_json:
-        output.print_json(_document(replayed))
+        output.print_json(replay_report(replayed))
     elif moment is not None and out is None:
         _print_state(replayed)
     else:
         _tell(replayed, dry_run)
     return output.FOUND if replayed.refusals else output.OK
-
-
-def _document(replayed: Replayed) -> dict[str, object]:
-    return {
-        "run_id": replayed.run_id,
-        "events": replayed.events,
-        "verdicts": replayed.verdicts,
-        "progress": replayed.snapshots.progress,
-        "run_info": replayed.snapshots.run_info,
-        "changed": replayed.changed,
-        "written": replayed.written,
-        "backups": replayed.backups,
-        "refusals": replayed.refusals,
-    }
 
 
 def _print_state(replayed: Replayed) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from eventstore.operations.reports.reuse import apply_report, lineage_report, plan_report
 from eventstore.operations.reuse.apply import Applied
 from eventstore.operations.reuse.ask import Changes, plan_changed
 from eventstore.operations.reuse.lineage import Lineage, lineage_of
@@ -48,7 +49,7 @@ def plan(source: Path, as_json: bool, show_all: bool, **options: Any) -> int:
     """Say for every task and attempt of SOURCE whether it would be kept, scored again or run again, and why."""
     found, notes = plan_changed(source, _changes(options))
     if as_json:
-        output.print_json(_plan_document(found, notes))
+        output.print_json(plan_report(found, notes))
     else:
         _tell_plan(found, notes, show_all)
     return output.FOUND if found.refusal is not None else output.OK
@@ -70,7 +71,7 @@ def apply(source: Path, target: Path, as_json: bool, total_tasks: int | None, co
     found, notes = plan_changed(source, _changes(options), target)
     applied = reuse_into(found, target, total_tasks=total_tasks, link=not copy)
     if as_json:
-        output.print_json(_applied_document(found, notes, target, applied))
+        output.print_json(apply_report(found, notes, target, applied))
     else:
         _tell_applied(found, notes, target, applied)
     return output.FOUND if applied.failed else output.OK
@@ -84,8 +85,7 @@ def lineage(run: Path, root: Path | None, as_json: bool) -> int:
     """Show the runs that RUN reused, one after another, and where each result in it came from."""
     found = lineage_of(run, root)
     if as_json:
-        run_id = found.generations[0].run_id
-        output.print_json({"run_id": run_id, "generations": found.generations, "tasks": found.tasks})
+        output.print_json(lineage_report(found))
     else:
         _tell_lineage(found)
     return output.OK
@@ -100,30 +100,6 @@ def _changes(options: dict[str, Any]) -> Changes:
         retry_patterns=options["patterns"] or None,
         checkpoint_resume=False if options["no_checkpoint_resume"] else None,
     )
-
-
-def _plan_document(found: ReusePlan, notes: list[str]) -> dict[str, Any]:
-    return {
-        "source": str(found.source),
-        "run_id": found.run_id,
-        "refusal": found.refusal,
-        "wanted": found.wanted,
-        "reused_tasks": len(found.reused),
-        "reused_severity_counts": found.severity_counts,
-        "warnings": notes + found.warnings,
-        "tasks": found.tasks,
-    }
-
-
-def _applied_document(found: ReusePlan, notes: list[str], target: Path, applied: Applied) -> dict[str, Any]:
-    return _plan_document(found, notes) | {
-        "target": str(target),
-        "reused": applied.reused,
-        "resumed": applied.resumed,
-        "failed": applied.failed,
-        "tasks_to_run": applied.tasks_to_run,
-        "reused_severity_counts": applied.severity_counts,
-    }
 
 
 def _tell_notes(found: ReusePlan, notes: list[str]) -> None:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from . import output
 from .moment import parse_time
 
 if TYPE_CHECKING:
+    from eventstore.operations.reports.verify import Outcome
     from eventstore.operations.verify.catalogue import Finding
     from eventstore.operations.verify.texts import SecretsIn
 
@@ -65,6 +66,7 @@ def command(
         return _list_rules(as_json or style == "json")
     if not paths:
         raise UsageError("give at least one PATH: a run directory, or a folder above some")
+    from eventstore.operations.reports.verify import Outcome
     from eventstore.operations.verify.catalogue import parse_codes
     from eventstore.operations.verify.verify import Options
 
@@ -84,50 +86,6 @@ def command(
 
 
 # -- the work
-
-
-class Outcome:
-    """What all runs gave: findings up to a number, and counts of all."""
-
-    def __init__(self, max_findings: int | None, known: Counter[str]) -> None:
-        self.findings: list[Finding] = []
-        self.severities: Counter[str] = Counter()
-        self.runs = self.files = self.bytes = self.events = self.known = self.hidden = 0
-        self.keys: list[str] = []
-        self._max_findings = max_findings
-        self._left = known
-
-    def take(self, reports: Iterable[Any]) -> None:
-        """Collect every report."""
-        from eventstore.operations.verify.catalogue import rule_of
-
-        for report in reports:
-            self.runs += 1
-            self.files += report.files
-            self.bytes += report.bytes
-            self.events += report.events
-            listed: Counter[str] = Counter()
-            for finding in report.findings:
-                listed[finding.code] += 1
-                self._take(finding, report.path)
-            for code, count in report.counts.items():
-                self.severities[rule_of(code).severity] += count - listed[code]
-                self.hidden += count - listed[code]
-
-    def _take(self, finding: "Finding", run_path: str) -> None:
-        from eventstore.operations.verify.baseline import fingerprint
-
-        key = fingerprint(finding, run_path)
-        self.keys.append(key)
-        if self._left[key] > 0:
-            self._left[key] -= 1
-            self.known += 1
-            return
-        self.severities[finding.severity] += 1
-        if self._max_findings is not None and len(self.findings) >= self._max_findings:
-            self.hidden += 1
-        else:
-            self.findings.append(finding)
 
 
 def _reports(paths: tuple[Path, ...], options: Any, processes: int) -> Iterator[Any]:
@@ -163,7 +121,7 @@ def _read_baseline(path: Path | None) -> Counter[str]:
     return Counter() if path is None else read_baseline(path)
 
 
-def _write_baseline(path: Path, outcome: Outcome) -> None:
+def _write_baseline(path: Path, outcome: "Outcome") -> None:
     from eventstore.operations.verify.baseline import write_baseline
 
     write_baseline(path, outcome.keys)
@@ -173,9 +131,11 @@ def _write_baseline(path: Path, outcome: Outcome) -> None:
 # -- reports
 
 
-def _print(outcome: Outcome, style: str) -> None:
+def _print(outcome: "Outcome", style: str) -> None:
     if style == "json":
-        output.print_json(_document(outcome))
+        from eventstore.operations.reports.verify import verify_report
+
+        output.print_json(verify_report(outcome))
     elif style == "sarif":
         from .verify_formats import sarif
 
@@ -188,19 +148,7 @@ def _print(outcome: Outcome, style: str) -> None:
         _print_text(outcome)
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
-    names = ("code", "severity", "run_key", "run_id", "file", "offset", "line", "seq", "task_id", "attempt", "message")
-    return {
-        "runs": outcome.runs,
-        "findings": [{name: getattr(finding, name) for name in names} for finding in outcome.findings],
-        "checked": {"files": outcome.files, "bytes": outcome.bytes, "events": outcome.events},
-        "severities": {name: outcome.severities[name] for name in SEVERITIES},
-        "known": outcome.known,
-        "not_listed": outcome.hidden,
-    }
-
-
-def _print_text(outcome: Outcome) -> None:
+def _print_text(outcome: "Outcome") -> None:
     """`path:line:offset: severity code: sentence`, a hint at the first finding of a code, and a line of facts last."""
     from eventstore.operations.verify.catalogue import rule_of
 
@@ -230,7 +178,7 @@ def _line(finding: "Finding") -> str:
     return f"{output.clean(finding.file)}{place}: {finding.severity} {finding.code}: {message}{about}"
 
 
-def _summary(outcome: Outcome) -> str:
+def _summary(outcome: "Outcome") -> str:
     runs = f"{outcome.runs} run{'s' * (outcome.runs != 1)}"
     read = f"{outcome.files} files, {outcome.bytes} bytes, {outcome.events} events"
     counts = ", ".join(f"{outcome.severities[name]} {name}s".replace("infos", "info") for name in SEVERITIES)
@@ -240,11 +188,12 @@ def _summary(outcome: Outcome) -> str:
 
 
 def _list_rules(as_json: bool) -> int:
-    from eventstore.operations.verify.catalogue import all_rules
+    from eventstore.operations.reports.verify import rules_report
 
+    catalogue = rules_report()
     if as_json:
-        output.print_json({"rules": all_rules()})
+        output.print_json(catalogue)
     else:
-        rows = [(rule.code, rule.severity, rule.group, rule.sentence) for rule in all_rules()]
+        rows = [(rule.code, rule.severity, rule.group, rule.sentence) for rule in catalogue.rules]
         output.print_table(("code", "severity", "group", "rule"), rows)
     return output.OK

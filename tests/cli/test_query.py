@@ -352,7 +352,7 @@ def test_a_canned_question_has_its_answer_on_the_recorded_runs(name: str, histor
     from eventstore.history.sql.ask import ask
 
     asked = questions.question(name)
-    assert asked.words.endswith("?") and set(GIVEN.get(name, {})) <= {p.name for p in asked.parameters}
+    assert asked.description.endswith("?") and set(GIVEN.get(name, {})) <= {p.name for p in asked.parameters}
     got = ask(history, asked.sql, questions.parameters(asked, GIVEN.get(name, {})))
     rows = [[plain_value(value) for value in row] for row in got.rows]
     if name == "task-evidence":  # the time of a file is that of the checkout

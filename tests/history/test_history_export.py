@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> N
 def test_the_export_command_tells_what_it_did(tmp_path: Path) -> None:
     """And never writes into a run."""
     done = run("export", ROOT, "--to", "parquet", tmp_path / "out", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["written"] == 1, done.stderr
+    assert done.returncode == 0 and json.loads(done.stdout)["partitions_written"] == 1, done.stderr
     assert run("export", ROOT, "--to", "parquet").returncode == 2
     shutil.copytree(ROOT / RUNS["r_ok"], tmp_path / "run")
     inside = run("export", ROOT, "--to", "parquet", tmp_path / "run" / "out")
@@ -114,10 +114,10 @@ def test_the_index_command_tells_what_it_did(tmp_path: Path) -> None:
     """Runs, events, bytes, seconds; where the catalog is; nothing to read the second time."""
     lines = sum(path.read_bytes().count(b"\n") for path in ROOT.glob("*/*/progress.jsonl"))
     first = json.loads(run("index", ROOT, "--json", "--catalog", tmp_path / "c.duckdb").stdout)
-    assert (first["runs"], first["events"], first["read"]) == (len(RUNS), lines, len(RUNS))
+    assert (first["runs"], first["events"], first["runs_read"]) == (len(RUNS), lines, len(RUNS))
     assert first["catalog"] == str(tmp_path / "c.duckdb") and (tmp_path / "c.duckdb").exists()
     second = json.loads(run("index", ROOT, "--json", "--catalog", tmp_path / "c.duckdb").stdout)
-    assert (second["events"], second["read"], second["bytes_read"]) == (lines, 0, 0)
+    assert (second["events"], second["runs_read"], second["bytes_read"]) == (lines, 0, 0)
     assert run("index", tmp_path / "nowhere").returncode == 3
     assert "0 runs read" in run("index", ROOT, "--catalog", tmp_path / "c.duckdb").stderr
 

@@ -23,14 +23,14 @@ class Parameter(Struct, frozen=True):
 
     name: str
     default: str | None
-    words: str
+    description: str
 
 
 class Question(Struct, frozen=True):
-    """A canned question: its name, its words, its parameters and its SQL."""
+    """A canned question: its name, the question in plain words, its parameters and its SQL."""
 
     name: str
-    words: str
+    description: str
     parameters: list[Parameter]
     sql: str
 
