@@ -10,19 +10,20 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from eventstore.errors import CompassError, RefusedError, UsageError
+from eventstore.errors import CompassError, InputError, RefusedError, UsageError
 from eventstore.format.events import TERMINAL_STATUSES, Json, RunFinished, RunFinishedPayload
 from eventstore.format.records import Block
+from eventstore.format.values import as_text
 from eventstore.redaction.events import Masker
 from eventstore.redaction.redactor import secret_environment_values
-from eventstore.run.directory import RUN_INFO_NAME, open_run, read_json_file
 from eventstore.run.liveness import Life, Liveness, life_of
+from eventstore.run.run import Run
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.lock import is_locked
 from eventstore.stream.lock_file import read_witness
 from eventstore.stream.log import EventLog
 from eventstore.stream.recovery import boot_id
-from eventstore.stream.scan import STREAM_NAME, scan
+from eventstore.stream.scan import STREAM_NAME
 from projections import Base
 from projections.snapshots import run_info
 from projections.snapshots.run_info import iso_time
@@ -62,14 +63,15 @@ def close_run(
     """
     if status not in CLOSING_STATUSES:
         raise UsageError(f"a run ends as {', '.join(CLOSING_STATUSES)}, not as {status!r}")
-    run_dir = open_run(path)
-    ended, last_timestamp = _look(run_dir)
+    run = Run.open(path)
+    run_dir = run.path
+    ended, last_timestamp = _look(run)
     _refuse_ended(run_dir, ended)
     life = life_of(run_dir, last_timestamp=last_timestamp, clock=clock)
     evidence = [*life.evidence, *evidence_of(run_dir, last_timestamp, clock())]
     if life.writing or _may_live_elsewhere(run_dir, clock()):
         raise RefusedError(f"{run_dir}: its writer may live: {'; '.join(evidence)}", run_dir)
-    run_id = _append(run_dir, status, error, life, evidence, clock, files)
+    run_id = _append(run, status, error, life, evidence, clock, files)
     written, problems = _rebuild(run_dir, clock, files)
     return Closed(
         run_dir=run_dir,
@@ -82,14 +84,16 @@ def close_run(
     )
 
 
-def _look(run_dir: Path) -> tuple[Json | None, float | None]:
+def _look(run: Run) -> tuple[Json | None, float | None]:
     """The terminal event's members, if there is one, and the last record's time."""
-    if not os.path.lexists(run_dir / STREAM_NAME):
-        raise RefusedError(f"{run_dir}: has no stream: it failed before its first event, and there is nothing to end")
+    if not run.has_stream:
+        raise RefusedError(f"{run.path}: has no stream: it failed before its first event, and there is nothing to end")
     state, last = run_info.initial(Base()), None
-    for block in scan(run_dir / STREAM_NAME).blocks():
+    for block in run.blocks():
         run_info.apply_block(state, block)
         last = block.heads[-1].timestamp
+    if run.problem is not None:
+        raise InputError(run.problem, run.path)
     return state.ended, last
 
 
@@ -110,7 +114,7 @@ def _may_live_elsewhere(run_dir: Path, now: float) -> bool:
 
 
 def _append(
-    run_dir: Path,
+    run: Run,
     status: str,
     error: str | None,
     life: Liveness,
@@ -122,17 +126,21 @@ def _append(
     members["closed"] = {"life": life.state, "evidence": evidence}
     payload = RunFinishedPayload(error=error if error else UNSET, extra=members)
     event = Masker(secret_environment_values(os.environ)).mask(RunFinished(status=status, payload=payload))
-    named = (read_json_file(run_dir / RUN_INFO_NAME).members or {}).get("run_id")
     state = run_info.initial(Base())
 
     def observe(block: Block) -> None:
         run_info.apply_block(state, block)
 
-    default = named if isinstance(named, str) else None
     with EventLog.open(
-        run_dir, durability="always", clock=clock, files=files, observe=observe, default_run_id=default
+        run.path,
+        durability="always",
+        clock=clock,
+        files=files,
+        observe=observe,
+        default_run_id=as_text((run.files.run_info.members or {}).get("run_id")),
+        scanned=run.stream,
     ) as log:
-        _refuse_ended(run_dir, state.ended)  # somebody may have been faster, before the lock was ours
+        _refuse_ended(run.path, state.ended)  # somebody may have been faster, before the lock was ours
         log.append(event)
         return log.run_id
 

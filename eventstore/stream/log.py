@@ -29,7 +29,7 @@ from .group_commit import Durability, Position, Syncer
 from .lock import RunLock
 from .lock_file import Mark, Witness, read_witness, render_slot, render_writer, slot_offset
 from .recovery import Observe, Opened, copy_range, new_file, open_stream, session_members, writer_record
-from .scan import STREAM_NAME
+from .scan import STREAM_NAME, Scan
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _CHECK_EVERY = 256
@@ -92,11 +92,13 @@ class EventLog:
         observe: Observe | None = None,
         default_run_id: str | None = None,
         owns_run_info: bool = False,
+        scanned: Scan | None = None,
     ) -> "EventLog":
         """Take the lock, scan and heal the stream (or make it), and start a session.
 
         `run_id` must be the stream's own if it has one; without it the stream's is taken, else `default_run_id`, else
-        the directory's name. Records that are already there go to `observe` in batches. A `lock` that is handed in
+        the directory's name. Records that are already there go to `observe` in batches, unless `scanned` is a pass
+        that the caller has made and the stream is the same still. A `lock` that is handed in
         is released on close, and when opening fails. `owns_run_info` says that this writer keeps `run_info.json` too;
         the session's first line records it.
         Raises LockedError, naming the writer that holds the lock; DamagedError where more than a torn tail is wrong;
@@ -108,7 +110,7 @@ class EventLog:
         lock = lock or RunLock(run_dir)
         opened: Opened | None = None
         try:
-            opened = open_stream(run_dir, files, observe)
+            opened = open_stream(run_dir, files, observe, scanned)
             if run_id is not None and opened.run_id is not None and opened.run_id != run_id:
                 raise UsageError(f"{run_dir}: the stream belongs to run {opened.run_id}, not to {run_id}", run_dir)
             name = opened.run_id or run_id or default_run_id or run_dir.resolve().name

@@ -44,11 +44,14 @@ class Opened(Struct, frozen=True):
     created: bool = False
 
 
-def open_stream(run_dir: Path, files: FileSystem, observe: Observe | None = None) -> Opened:
+def open_stream(
+    run_dir: Path, files: FileSystem, observe: Observe | None = None, scanned: Scan | None = None
+) -> Opened:
     """Open the stream of a run directory, or make it. The caller holds the lock.
 
-    Accepted records go to `observe` in batches. Raises DamagedError where more than a torn tail is wrong,
-    OutputError where the stream can't be opened or healed.
+    Accepted records go to `observe` in batches. `scanned` is a pass that the caller has made already: where the stream
+    is the same still, it is not read again, and `observe` gets nothing.
+    Raises DamagedError where more than a torn tail is wrong, OutputError where it can't be opened or healed.
     """
     path = run_dir / STREAM_NAME
     if not os.path.lexists(path):
@@ -56,7 +59,7 @@ def open_stream(run_dir: Path, files: FileSystem, observe: Observe | None = None
         if mark is not None:
             raise DamagedError(f"{path}: is gone, and {mark.bytes} bytes of it were on stable storage", path)
         return _create(run_dir, path, files)
-    found = _scan(path, observe)
+    found = scanned if scanned is not None and scanned.is_current else _scan(path, observe)
     errors = [f"{count} {name}" for name, count in found.verdicts.items() if VERDICTS[name] == "error"]
     if errors:
         where = next((f" (first at byte {f.offset})" for f in found.findings if f.severity == "error"), "")

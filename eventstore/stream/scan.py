@@ -100,7 +100,8 @@ class Scan:
         # The witness first: a live writer may be past it by the time the stream's size is taken, never behind.
         self.mark: Mark | None = read_witness(path.parent).mark if start == 0 and end is None else None
         self._fd = open_regular(path)
-        self.bytes = os.fstat(self._fd).st_size if end is None else end
+        self.opened = os.fstat(self._fd)
+        self.bytes = self.opened.st_size if end is None else end
         self._reader = LineReader(self._fd, start, self.bytes)
         self._position = start
         self._max_findings = max_findings
@@ -131,6 +132,16 @@ class Scan:
         scan = cls(path, max_findings=None, start=offset, run_id=run_id, chain=chain, typed=typed)
         scan.records, scan.lines.read, scan.mark, scan._whole_stream = records, lines, mark, True
         return scan
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the stream is still the very file that was read, unchanged since it was opened."""
+        try:
+            now = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        then = self.opened
+        return os.path.samestat(now, then) and (now.st_size, now.st_mtime_ns) == (then.st_size, then.st_mtime_ns)
 
     @property
     def status(self) -> os.stat_result:

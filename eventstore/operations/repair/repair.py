@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from eventstore.errors import CompassError, DamagedError, LockedError, OutputError, RefusedError
 from eventstore.format.events import Json
@@ -34,6 +34,7 @@ from eventstore.stream.lock_file import read_witness
 from eventstore.stream.recovery import copy_range
 from eventstore.stream.scan import STREAM_NAME, Scan
 from projections.repair_plan import Layout, Piece, Row, Step, in_order, lay_out
+from projections.timeline import unsaved_tasks
 
 from .files import Assessment, Backup, assess, find_backup, keep_backup, repair_line, set_aside, write_marks
 from .results import pending_results, recover_results
@@ -82,6 +83,7 @@ class _Examined(Struct):
     ended: bool = False
     last_timestamp: float | None = None
     repaired_last: bool = False
+    unsaved: unsaved_tasks.State = field(default_factory=unsaved_tasks.State)
 
     @property
     def needed(self) -> bool:
@@ -107,23 +109,27 @@ def repair_run(
     if not apply:
         plan = _plan_only(run_dir, examined)
         live = os.path.lexists(run_dir / DETAILS_NAME) and _life(run_dir, examined, clock).writing
-        return plan if live else structs.replace(plan, results=pending_results(run_dir))
+        return plan if live else structs.replace(plan, results=pending_results(run_dir, examined.unsaved))
     _refuse_live(run_dir, examined, clock)
-    return _with_results(_repair_stream(run_dir, examined, accept_loss, clock, files))
+    repaired, told = _repair_stream(run_dir, examined, accept_loss, clock, files)
+    return _with_results(repaired, told)
 
 
 def _repair_stream(
     run_dir: Path, examined: _Examined, accept_loss: bool, clock: Callable[[], float], files: FileSystem
-) -> Repaired:
+) -> tuple[Repaired, unsaved_tasks.State | None]:
+    """Repair the stream where it needs it; with what it says of saved tasks, unless its lines took another order."""
     if not examined.needed and not examined.repaired_last:
-        return _nothing(run_dir, examined)
+        return _nothing(run_dir, examined), examined.unsaved
     with RunLock(run_dir) as lock:
-        examined = _examine(run_dir)  # once more under the lock: what was true before may not be now
+        if examined.found is None or not examined.found.is_current:
+            examined = _examine(run_dir)  # what was true before the lock was ours may not be now
         done = _apply(run_dir, examined, lock, accept_loss, clock, files) if examined.needed else None
         if done is None and examined.found is not None and examined.found.mark_superseded:
             end = examined.found.bytes - examined.found.tail.torn_bytes
             write_marks(lock.fd, end, examined.found.chain.last, files)
-    return _rebuild(done or _nothing(run_dir, examined), clock, files)
+    moved = examined.found is not None and bool(examined.found.chain.displaced)
+    return _rebuild(done or _nothing(run_dir, examined), clock, files), None if moved else examined.unsaved
 
 
 # -- looking
@@ -155,6 +161,7 @@ def _scan_as(path: Path, run_id: str | None) -> _Examined:
     examined = _Examined(found, Layout([], [], []))
     salvaged: list[tuple[int, int]] = []
     for block in found.blocks():
+        unsaved_tasks.apply_block(examined.unsaved, block)
         for head in block.heads:
             if head.event in ("run_started", "run_finished"):
                 examined.ended = head.event == "run_finished"
@@ -365,9 +372,9 @@ def _discard(target: Path, files: FileSystem) -> None:
         files.unlink(target)
 
 
-def _with_results(repaired: Repaired) -> Repaired:
+def _with_results(repaired: Repaired, told: unsaved_tasks.State | None) -> Repaired:
     """The stream is whole again: now the task results, whose missing events are appended to it."""
-    results = pending_results(repaired.run_dir)
+    results = pending_results(repaired.run_dir, told)
     if not results:
         return repaired
     try:

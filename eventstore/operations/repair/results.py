@@ -41,12 +41,18 @@ def recover_results(run_dir: Path, *, thorough: bool = True) -> Recovered:
     return Recovered(before.finished + done.finished, before.events + done.events, before.removed + done.removed)
 
 
-def pending_results(run_dir: Path) -> list[str]:
-    """What `recover_results` would do to the tasks that were not told as saved, one sentence each."""
+def pending_results(run_dir: Path, told: unsaved_tasks.State | None = None) -> list[str]:
+    """Return what `recover_results` would do to the tasks that no event says are saved, one sentence each.
+
+    `told` is the fold of the run's stream, for a caller that has just read it.
+    """
     details = run_dir / DETAILS_NAME
     if details.is_symlink() or not details.is_dir():
         return []
-    told = _told(run_dir) if os.path.lexists(run_dir / STREAM_NAME) else unsaved_tasks.State(ended=True)
+    if not os.path.lexists(run_dir / STREAM_NAME):
+        told = unsaved_tasks.State(ended=True)
+    elif told is None:
+        told = _told(run_dir)
     intents = read_intents(details)
     words = [f"finish the publication of {intent.name} as {intent.state}" for _, intent in intents]
     promised = _names_of(intents)

@@ -8,9 +8,10 @@ never stops the others, and many are read in parallel processes.
 """
 
 import contextlib
+import copy
 import mmap
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,8 @@ from msgspec import Struct, structs
 from eventstore.errors import InputError
 from eventstore.format import codec
 from eventstore.format.events import Json
-from eventstore.format.records import Finding
+from eventstore.format.records import Block, Finding, cut_block
+from eventstore.format.values import as_number
 from eventstore.operations.pool import map_in_order
 from eventstore.run.directory import (
     PARAMS_NAME,
@@ -181,6 +183,8 @@ class _Checked:
         self.base = base
         self.replayed = replay.initial(base)
         self.watched = lifecycle.initial(base, notes)
+        self._stored_moment = as_number((base.progress or {}).get("updated_at"))
+        self._candidates: deque[tuple[int, progress.State]] = deque(maxlen=_CANDIDATES)
 
     def _read(self, name: str) -> Document:
         path = self.path / name
@@ -278,7 +282,7 @@ class _Checked:
         secrets = StreamSecrets(self.notes) if self.secrets != "none" else None
         for block in stream.blocks():
             lifecycle.apply_block(self.watched, block)
-            replay.apply_block(self.replayed, block)
+            self._fold(block)
             empty = endings.apply_block(block)
             filled = [index for index, nothing in enumerate(empty) if not nothing]
             if not stream.sealed:  # a sealed line proves that it is as it was written
@@ -327,29 +331,30 @@ class _Checked:
             self.watched.live = life.evidence[0]
         return life.writing
 
+    def _fold(self, block: Block) -> None:
+        """Fold a batch, and keep the state at the last records that have the time of the stored snapshot.
+
+        A stale snapshot is that of an earlier moment, and only its time says of which.
+        """
+        moment, done = self._stored_moment, 0
+        if moment is not None:
+            ends = [index + 1 for index, head in enumerate(block.heads) if head.timestamp == moment]
+            for end in ends[-_CANDIDATES:]:
+                replay.apply_block(self.replayed, cut_block(block, done, end))
+                self._candidates.append((block.first_seq + end, copy.deepcopy(self.replayed.progress)))
+                done = end
+        if done < len(block.heads):
+            replay.apply_block(self.replayed, cut_block(block, done, len(block.heads)))
+
     def _state_at(self, timestamp: float) -> tuple[int, Json] | None:
         """The fold up to the last records with a timestamp: is a stale snapshot that of an earlier moment?"""
-        ends: list[int] = []
-        for block in scan(self.path / STREAM_NAME).blocks():
-            ends.extend(block.first_seq + i + 1 for i, head in enumerate(block.heads) if head.timestamp == timestamp)
         stored = self._members(PROGRESS_NAME)
         best: tuple[int, Json] | None = None
-        for end in ends[-_CANDIDATES:]:
-            folded = self._fold_until(end)
+        for end, state in self._candidates if timestamp == self._stored_moment else ():
+            folded = progress.snapshot(state)
             if best is None or replay.same_progress(stored, folded):
                 best = (end, folded)
         return best
-
-    def _fold_until(self, end: int) -> Json:
-        state = progress.initial(self.base)
-        for block in scan(self.path / STREAM_NAME).blocks():
-            left = end - block.first_seq
-            if left <= 0:
-                break
-            if left < len(block.heads):
-                block = structs.replace(block, heads=block.heads[:left], lines=block.lines[:left])  # noqa: PLW2901
-            progress.apply_block(state, block)
-        return progress.snapshot(state)
 
     # -- the rest
 
