@@ -8,9 +8,9 @@ Infinity, integers of any size, lone surrogates, repeated keys (the last wins). 
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -24,9 +24,32 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_IN_UTF8 = re.compile("[\ud800-\udfff]")
 _SCALARS = (str, int, float, bool, type(None))
 
+
+def plain_form(value: Any) -> Any:
+    """Return what is written of an object that msgspec has no form for: a JSON encoder's, or AgentCompass's, answer.
+
+    A string or number of a class of its own is its characters or its value, a path its text, a pydantic model or any
+    other mapping an object of its members. Raises TypeError for everything else.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__pos__(value)
+    if isinstance(value, float):
+        return float.__pos__(value)
+    if hasattr(value, "__fspath__"):
+        return str(value)
+    model_dump = getattr(type(value), "model_dump", None)
+    if callable(model_dump):
+        return model_dump(value, mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
 _decoder: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _any_decoder = msgspec.json.Decoder()
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(enc_hook=plain_form)
 _TAGS = {kind: f',"event":"{name}"'.encode() for name, kind in KNOWN_EVENTS.items()}
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for a line; a RecursionError is one nested too deeply for it."""
@@ -239,7 +262,7 @@ def holds_non_finite(value: Any) -> bool:
 
 def dump_compact(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
     """Compact UTF-8 JSON by Python's json: shortest floats, NaN as `NaN`, lone surrogates as escapes."""
-    return utf8(_compact_encoder(default or _refuse).encode(value))
+    return utf8(_compact_encoder(default or _plain_default).encode(value))
 
 
 @lru_cache(maxsize=8)
@@ -286,8 +309,9 @@ def duplicate_keys(line: bytes) -> list[str]:
     return found
 
 
-def _refuse(value: Any) -> NoReturn:
-    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+def _plain_default(value: Any) -> Any:
+    """The same for Python's encoder, which knows fewer types: dates, dataclasses and sets as msgspec writes them."""
+    return msgspec.to_builtins(value, enc_hook=plain_form)
 
 
 def _json_type(value: object) -> str:

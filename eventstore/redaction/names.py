@@ -12,6 +12,7 @@ Pure: values in, values out.
 """
 
 import re
+from enum import Enum
 from typing import Any
 
 MASK = "********"
@@ -63,6 +64,13 @@ def mask_value(value: Any) -> Any:
     return MASK
 
 
+def key_text(key: Any) -> str:
+    """Return the key as a JSON encoder writes it: a string's own characters, an enumeration member's value."""
+    if isinstance(key, str):
+        return str.__str__(key)
+    return str(key.value) if isinstance(key, Enum) else str(key)
+
+
 def redact_keys(value: Any, *, parameters: bool = False) -> Any:
     """What AgentCompass 1.0.1 stores of `value`: values masked by the names of their keys, and nothing else changed.
 
@@ -79,7 +87,7 @@ def redact_keys(value: Any, *, parameters: bool = False) -> Any:
 
 def _redact_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _redact_member(str(key), item) for key, item in value.items()}
+        return {(name := key_text(key)): _redact_member(name, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_redact_keys(item) for item in value]
     return _plain(value)
@@ -94,7 +102,7 @@ def _redact_member(name: str, value: Any) -> Any:
 def mask_leaves(value: Any) -> Any:
     """`value` with every leaf masked (see `mask_value`) and its shape kept; tuples become lists."""
     if isinstance(value, dict):
-        return {str(key): mask_leaves(item) for key, item in value.items()}
+        return {key_text(key): mask_leaves(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [mask_leaves(item) for item in value]
     return mask_value(value)
@@ -115,7 +123,7 @@ def compact_parameters(value: Any) -> Any:
 
 def _compact(value: Any) -> Any:
     if isinstance(value, dict):
-        named = sorted(((str(key), item) for key, item in value.items()), key=lambda member: member[0])
+        named = sorted(((key_text(key), item) for key, item in value.items()), key=lambda member: member[0])
         kept = ((key, _compact_member(key, item)) for key, item in named if not key.startswith("_"))
         return {key: item for key, item in kept if is_sensitive_key(key) or not _is_void(item)}
     if isinstance(value, list | tuple):

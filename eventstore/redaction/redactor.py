@@ -13,11 +13,16 @@ docs/redaction.md. Pure: environment variables come in as an argument.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date, timedelta
+from enum import Enum
 from functools import lru_cache
 from operator import is_ as _is
 from typing import Any
 
 from msgspec import UNSET, Struct, structs
+
+from eventstore.format.codec import plain_form
 
 from .assignments import is_placeholder
 from .names import (
@@ -26,6 +31,7 @@ from .names import (
     is_container_key,
     is_secret_name,
     is_sensitive_key,
+    key_text,
     mask_leaves,
     mask_value,
     name_words,
@@ -88,8 +94,9 @@ class Redactor:
     def redact(self, value: Any) -> Any:
         """`value` itself if it holds no secret, else a copy with masks (it shares what is unchanged).
 
-        Objects, lists, tuples, sets, strings and msgspec structs are looked into; anything else is passed through.
-        Raises ValueError where the nesting is too deep (or endless).
+        Objects, lists, tuples, sets, strings, msgspec structs, dataclasses and pydantic models are looked into; of
+        anything else (a path, bytes) the text that would be written of it is. Raises ValueError where the nesting is
+        too deep (or endless).
         """
         if not value:
             return value
@@ -168,7 +175,7 @@ class Redactor:
     def _kind(self, key: Any) -> int:
         """What the name of a key says (without the secrets in it); remembered for short ones that hold none."""
         name = self._key(key)
-        kind = _kind_of(str(name)) if self._by_key else _ORDINARY
+        kind = _kind_of(key_text(name)) if self._by_key else _ORDINARY
         if isinstance(key, str) and len(key) <= 64 and name is key:
             if len(self._kinds) >= 4096:
                 self._kinds.clear()
@@ -199,12 +206,16 @@ class Redactor:
 
     def _other(self, value: Any) -> Any:
         if isinstance(value, Struct):
-            fields = {name: getattr(value, name) for name in value.__struct_fields__}
-            redacted = self._mapping(fields)
-            return value if redacted is fields else structs.replace(value, **redacted)
+            members = {name: getattr(value, name) for name in value.__struct_fields__}
+            redacted = self._mapping(members)
+            return value if redacted is members else structs.replace(value, **redacted)
         if isinstance(value, str):
-            redacted = self.text(str(value))
-            return value if redacted == value else redacted
+            text = str.__str__(value)  # the characters that an encoder writes, whatever the class says of itself
+            redacted = self.text(text)
+            return value if redacted is text else redacted
+        if isinstance(value, Enum):
+            redacted = self._any(value.value)
+            return value if redacted is value.value else redacted
         if isinstance(value, Mapping):
             return self._mapping(value)
         if isinstance(value, list | tuple):
@@ -212,7 +223,32 @@ class Redactor:
         if isinstance(value, set | frozenset):
             items = {item: self._any(item) for item in value}
             return value if all(map(_is, items.values(), items)) else sorted(items.values(), key=repr)
-        return value
+        if isinstance(value, int | float | date | timedelta):
+            return value
+        return self._foreign(value)
+
+    def _foreign(self, value: Any) -> Any:
+        """An object of a class of its own: what is written of it is looked into, member by member or as a text."""
+        try:
+            written = _written(value)
+        except RecursionError:
+            raise
+        except Exception:  # what can't say what it is can't be written either
+            return value
+        redacted = self._any(written)
+        return value if redacted is written else redacted
+
+
+def _written(value: Any) -> Any:
+    """What is written of an object: its members, or the text that it gives."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "backslashreplace")
+    try:
+        return plain_form(value)
+    except TypeError:
+        return str(value)
 
 
 def _kind_of(name: str) -> int:

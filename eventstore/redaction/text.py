@@ -37,8 +37,10 @@ def find_secrets(text: str) -> list[Match]:
 
 
 def redact_text(text: str, secrets: Sequence[str] = ()) -> str:
-    """`text` with a mask in place of each credential and each of the literal `secrets`; `text` itself if it has none.
+    """Return `text` with a mask in place of each credential and each of the literal `secrets`; itself if it has none.
 
+    The one function for a text on its way out, to a file or to a person; `redact_values` does the same for the strings
+    inside an object. What `find_secrets` reports is what is masked here.
     Redacting the result again changes nothing.
     """
     # A mask can bring a rule to see what it did not see before, in theory. Each round leaves fewer characters that

@@ -36,7 +36,7 @@ class Speller:
         self.run_id = run_id
         self._origin = origin or Origin()
         self._clock = clock
-        self._encode = msgspec.json.Encoder().encode
+        self._encode = msgspec.json.Encoder(enc_hook=codec.plain_form).encode
         self._tail = _origin_tail(self._origin)
         self._heads = {kind: _heads(kind, run_id) for kind in KNOWN_EVENTS.values()} if _is_plain(run_id) else {}
 

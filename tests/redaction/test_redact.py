@@ -3,14 +3,20 @@
 import json
 import lzma
 import random
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, IntEnum
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from eventstore.format.codec import encode
+from eventstore.format.events import PhaseChanged
+from eventstore.redaction.events import Masker
 from eventstore.redaction.names import is_secret_name
 from eventstore.redaction.redactor import (
     MASK,
@@ -24,6 +30,7 @@ from eventstore.redaction.redactor import (
     secret_environment_values,
 )
 from eventstore.redaction.shapes import SHAPES
+from eventstore.stream.encode import Speller
 
 GOLDEN = Path(__file__).parents[1] / "data/redaction/keys.jsonl.xz"
 # Made up, and put together here so that no scanner takes this file for a leak.
@@ -619,3 +626,127 @@ def test_a_secret_is_found_in_a_large_text() -> None:
     words = " ".join(dice.choices(["retry", "task-1", "max_tokens=5", "done:", "x=1"], k=200_000))
     (match,) = find_secrets(f"{words} {TOKENS['github_token']} {words}")
     assert match == ("github_token", len(words) + 1, len(words) + 1 + len(TOKENS["github_token"]))
+
+
+# --- values of classes of their own ---
+
+
+class Severity(str, Enum):  # noqa: UP042  (the older spelling, whose members give `Severity.ERROR` as their text)
+    ERROR = "error"
+    KEY = "api_key"
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Words(str):
+    def __str__(self) -> str:
+        return "words of its own"
+
+
+class Count(int):
+    pass
+
+
+class Ratio(float):
+    pass
+
+
+class Table(dict[str, Any]):
+    pass
+
+
+class Rows(list[Any]):
+    pass
+
+
+@dataclass
+class Call:
+    url: str
+    api_key: str = ""
+
+
+class Model:
+    """What a pydantic model offers to an encoder."""
+
+    def __init__(self, **members: Any) -> None:
+        self.members = members
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        assert mode == "json"
+        return self.members
+
+
+OWN_CLASSES: list[tuple[Any, Any]] = [
+    (Severity.ERROR, "error"),
+    (Level.HIGH, 3),
+    (Colour.RED, "red"),
+    (Words("plain"), "plain"),
+    (Count(4), 4),
+    (Ratio(1.5), 1.5),
+    (Table(a=1), {"a": 1}),
+    (Rows([1, "x"]), [1, "x"]),
+    (PurePosixPath("/data/x"), "/data/x"),
+    (datetime(2026, 1, 2, 3, 4), "2026-01-02T03:04:00"),
+    (Call("http://host"), {"url": "http://host", "api_key": ""}),
+    (Model(n=1, text="fine"), {"n": 1, "text": "fine"}),
+]
+
+
+@pytest.mark.parametrize(("value", "written"), OWN_CLASSES, ids=lambda value: type(value).__name__)
+def test_an_object_without_secrets_comes_back_as_itself_and_is_written_as_an_encoder_writes_it(
+    value: Any, written: Any
+) -> None:
+    """Members of enumerations, subclasses and models keep their values on the way into a stream."""
+    for around in (value, [value], {"x": value}, (1, {"y": [value]})):
+        assert redact(around) is around
+        assert Redactor(["geheim-1"]).redact(around) is around
+    assert redact_keys({"x": value})["x"] == (written if hasattr(value, "__fspath__") else value)
+    event = Masker(()).mask(PhaseChanged(run_id="r", task_id="t", phase="p", payload={"x": value}))
+    assert json.loads(encode(event))["payload"] == {"x": written}
+    assert (
+        json.loads(encode(structs.replace(event, payload={"x": value, "nan": float("nan")})))["payload"]["x"] == written
+    )
+    assert json.loads(Speller("r").speller()(event) + b"}")["payload"] == {"x": written}
+
+
+def test_members_of_enumerations_are_keys_by_their_values() -> None:
+    """As a JSON encoder writes them, and judged by that name."""
+    value = {Severity.ERROR: 1, Level.HIGH: 2}
+    assert redact(value) is value
+    assert json.dumps(redact_keys(value)) == json.dumps({"error": 1, "3": 2})
+    assert json.dumps(redact({Severity.KEY: "abc"})) == json.dumps({"api_key": MASK})
+    assert redact_keys({Severity.KEY: "abc"}) == compact_parameters({Severity.KEY: "abc"}) == {"api_key": MASK}
+
+
+class Hidden(Enum):
+    TOKEN = TOKENS["github_token"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Words(TOKENS["github_token"]),
+        Hidden.TOKEN,
+        PurePosixPath("/data") / TOKENS["github_token"],
+        Call("x", TOKENS["github_token"]),
+        Call("https://user:" + TOKENS["github_token"] + "@host"),
+        Model(text=TOKENS["github_token"]),
+        TOKENS["github_token"].encode(),
+        Rows([TOKENS["github_token"]]),
+        Table(x=TOKENS["github_token"]),
+        ValueError(TOKENS["github_token"]),
+        {TOKENS["github_token"]},
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_written_of_an_object_of_a_class_of_its_own_is_masked(value: Any) -> None:
+    """Whatever an encoder makes of it: fields, a text, or the text that `str` gives."""
+    written = json.dumps(redact({"x": value}), default=str)
+    assert TOKENS["github_token"][-20:] not in written
+    assert MASK in written
