@@ -1,1 +1,3 @@
 """The command line: parses, calls, prints, exits."""
+
+__distribution__ = "compass-es"

@@ -12,6 +12,8 @@ from eventstore.errors import CompassError, UsageError
 
 from . import output
 
+__distribution__ = "compass-es"
+
 COMMANDS = {
     "replay": "fold a run's stream and rebuild its snapshots",
     "repair": "show, or carry out, what makes a damaged stream whole",

@@ -8,3 +8,5 @@ from projections.snapshots.replay import Snapshots, replay
 from .fold import Base, Projection, fold
 
 __all__ = ["Base", "Projection", "Snapshots", "fold", "replay"]
+
+__distribution__ = "compass-es"

@@ -41,6 +41,8 @@ class RunStartedPayload(Payload, frozen=True, kw_only=True):
 
 
 class TasksLoadedPayload(Payload, frozen=True, kw_only=True):
+    """The payload of `tasks_loaded`: how many tasks there are."""
+
     total_tasks: int | UnsetType = UNSET
 
 
@@ -80,6 +82,8 @@ class AttemptRetryPayload(Payload, frozen=True, kw_only=True):
 
 
 class RunFinishedPayload(Payload, frozen=True, kw_only=True):
+    """The payload of `run_finished`: the error of a run that failed."""
+
     error: str | None | UnsetType = UNSET
 
 
@@ -107,18 +111,26 @@ class Fact(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class RunStarted(Fact, frozen=True, kw_only=True, tag="run_started"):
+    """The first event of a run, or of a session that goes on with it."""
+
     payload: RunStartedPayload = RunStartedPayload()
 
 
 class TasksLoaded(Fact, frozen=True, kw_only=True, tag="tasks_loaded"):
+    """The number of tasks is known."""
+
     payload: TasksLoadedPayload = TasksLoadedPayload()
 
 
 class ReuseLoaded(Fact, frozen=True, kw_only=True, tag="reuse_loaded"):
+    """Results of an earlier run were brought in."""
+
     payload: ReuseLoadedPayload = ReuseLoadedPayload()
 
 
 class TaskStarted(Fact, frozen=True, kw_only=True, tag="task_started"):
+    """Work on a task began."""
+
     payload: TaskStartedPayload = TaskStartedPayload()
 
 
@@ -129,6 +141,8 @@ class PhaseChanged(Fact, frozen=True, kw_only=True, tag="phase_changed"):
 
 
 class AttemptStarted(Fact, frozen=True, kw_only=True, tag="attempt_started"):
+    """An attempt at a task began."""
+
     payload: Json = {}
 
 
@@ -139,26 +153,38 @@ class ExecutionPlanResolved(Fact, frozen=True, kw_only=True, tag="execution_plan
 
 
 class AttemptRetry(Fact, frozen=True, kw_only=True, tag="attempt_retry"):
+    """An attempt failed and begins again."""
+
     payload: AttemptRetryPayload = AttemptRetryPayload()
 
 
 class AttemptFinished(Fact, frozen=True, kw_only=True, tag="attempt_finished"):
+    """An attempt ended; `status` says how."""
+
     payload: Json = {}
 
 
 class PartialSaved(Fact, frozen=True, kw_only=True, tag="partial_saved"):
+    """The result of a task is saved."""
+
     payload: Json = {}
 
 
 class TaskFinished(Fact, frozen=True, kw_only=True, tag="task_finished"):
+    """A task ended; `status` says how."""
+
     payload: TaskFinishedPayload = TaskFinishedPayload()
 
 
 class SummaryStarted(Fact, frozen=True, kw_only=True, tag="summary_started"):
+    """All tasks are over and the summary of the run is being made."""
+
     payload: Json = {}
 
 
 class RunFinished(Fact, frozen=True, kw_only=True, tag="run_finished"):
+    """The terminal event; `status` is `completed`, `failed`, `cancelled` or `timed_out`."""
+
     payload: RunFinishedPayload = RunFinishedPayload()
 
 

@@ -10,12 +10,22 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from eventstore.errors import OutputError
 
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventstore.history.catalog.workers import serve; serve()"
+_OWN_FOLDER = str(Path(__file__).parents[3])
+_PROGRAM = """
+import sys
+sys.path[:] = sys.argv[1:]
+import eventstore, projections
+del sys.path[0]
+from eventstore.history.catalog.workers import serve
+serve()
+"""
+"""The folder of our own packages comes first while they are found, so that no other `eventstore` takes their place."""
 
 
 class Readers:
@@ -59,7 +69,14 @@ class Readers:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, *sys.path],  # -P: nothing is imported from the folder we stand in
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                _PROGRAM,
+                _OWN_FOLDER,
+                *sys.path,
+            ],  # -P: nothing is imported from the folder we stand in
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,  # Ctrl-C is the parent's to answer
