@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,11 +14,14 @@ from msgspec import to_builtins
 
 from eventstore.errors import InputError
 from eventstore.format.codec import envelope_members
+from eventstore.format.events import TasksLoaded, TasksLoadedPayload
 from eventstore.format.records import Recorded
 from eventstore.history import connect
 from eventstore.history.rows import line_batch, values
-from eventstore.history.sql.access import CatalogChoice, open_history
+from eventstore.history.sql import questions
+from eventstore.history.sql.access import CatalogChoice, describe_views, open_history
 from eventstore.operations.replay import replay_run
+from eventstore.recording.recorder import RunRecorder
 from eventstore.stream import line_reader
 from eventstore.stream.scan import scan
 from projections import fold
@@ -26,6 +30,7 @@ from projections.timeline import timeline
 from tests.tools.recorded import ROOT, RUNS
 
 MEMORY = CatalogChoice(off=True)
+REQUEST = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +81,9 @@ def check_run(connection: Any, run_key: str, path: Path) -> None:
     counters = ask(f"SELECT {', '.join(COUNTERS)}, status, events FROM runs WHERE run_key = ?")[0]
     folded = snapshots.progress or dict.fromkeys(COUNTERS, 0) | {"status": (snapshots.run_info or {}).get("status")}
     assert counters == (*(folded[name] for name in COUNTERS), folded["status"], len(records))
-    damage = ask("SELECT code, line, \"offset\", length FROM damage WHERE run_key = ? AND file = 'progress.jsonl'")
+    places = 'code, line, "offset", length'
+    own = "code <> 'out_of_range'"  # what columns can't hold is no finding of the scan
+    damage = ask(f"SELECT {places} FROM damage WHERE run_key = ? AND file = 'progress.jsonl' AND {own}")
     findings = [(f.code, f.line, f.offset, f.length) for f in stream.findings if f.code != "unsealed"]
     assert sorted(damage, key=repr) == sorted(findings, key=repr)
 
@@ -419,3 +426,102 @@ def test_nan_metrics_are_numbers_and_their_text_is_kept(tmp_path: Path) -> None:
     got = rows(tmp_path, "SELECT metric, value::VARCHAR, raw FROM metrics ORDER BY metric")
     assert got == [("inner.x", "inf", "Infinity"), ("ok", "1.0", "true"), ("score", "nan", "NaN")]
     assert rows(tmp_path, "SELECT count(*) FROM metrics WHERE isnan(value)") == [(1,)]
+
+
+# -- one bad value, one wrong join
+
+
+def reusing(folder: Path, run_id: str, source: str | None, path: str | None = None) -> None:
+    """A run that failed before its first event, and what it says of its source."""
+    folder.mkdir(parents=True)
+    reused = {} if source is None else {"reused_from": {"run_id": source, "path": path}}
+    members = {"schema_version": "agentcompass.run_info.v3", "run_id": run_id, "status": "failed", **reused}
+    (folder / "run_info.json").write_text(json.dumps(members))
+
+
+def lineage(root: Path) -> list[Any]:
+    return rows(root, questions.question("lineage").sql, MEMORY)
+
+
+def test_a_source_is_found_by_its_whole_name(tmp_path: Path) -> None:
+    """`mid` is no source of a run that reused `r_kill_mid`, wherever it stands."""
+    for name in ("mid", "kill_mid", "r_kill_mid"):
+        reusing(tmp_path / name, name, None)
+    reusing(tmp_path / "r_new", "r_new", "r_kill_mid", "/elsewhere/results/r_kill_mid")
+    assert lineage(tmp_path) == [("r_new", 1, "r_kill_mid", False)]
+
+
+def test_a_source_that_is_elsewhere_keeps_its_row(tmp_path: Path) -> None:
+    reusing(tmp_path / "g" / "r_old", "r_old", "r_gone", "/elsewhere/g/r_gone")
+    reusing(tmp_path / "g" / "r_new", "r_new", "r_old", "/elsewhere/g/r_old")
+    assert lineage(tmp_path) == [
+        ("g/r_new", 1, "g/r_old", False),
+        ("g/r_new", 2, None, None),
+        ("g/r_old", 1, None, None),
+    ]
+
+
+def test_of_two_runs_with_one_id_the_recorded_one_is_the_source(tmp_path: Path) -> None:
+    """By its path, then beside the run, then by its whole key; a folder of the same name with another id is none."""
+    for group in ("a", "b"):
+        reusing(tmp_path / group / "r_same", "r_same", None)
+    reusing(tmp_path / "a" / "r_exact", "r_exact", "r_same", str(tmp_path / "b" / "r_same"))
+    reusing(tmp_path / "a" / "r_moved", "r_moved", "r_same", "/elsewhere/a/r_same")
+    reusing(tmp_path / "c" / "r_far", "r_far", "r_same", "/elsewhere/b/r_same")
+    reusing(tmp_path / "c" / "r_another", "r_another", "r_other", "/elsewhere/c/r_far")
+    assert lineage(tmp_path) == [
+        ("a/r_exact", 1, "b/r_same", False),
+        ("a/r_moved", 1, "a/r_same", False),
+        ("c/r_another", 1, None, None),
+        ("c/r_far", 1, "b/r_same", False),
+    ]
+
+
+BEYOND = ["9223372036854775808", "18446744073709551615", "1" + "0" * 40, "-9223372036854775809", "1e300"]
+
+
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize("catalog", [MEMORY, CatalogChoice()])
+def test_a_number_that_no_column_holds_is_null_and_named(number: str, catalog: CatalogChoice, tmp_path: Path) -> None:
+    """All other runs are answered, the payload is exact, and a count or attempt of other size is what it was."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    shutil.copytree(ROOT / RUNS["r_ok"], good)
+    shutil.copytree(ROOT / RUNS["r_ok"], bad)
+    stream = bad / "progress.jsonl"
+    text = re.sub(r'"total_tasks":\s*\d+', f'"total_tasks": {number}', stream.read_text(), count=1)
+    if "e" not in number:
+        text = re.sub(r'"attempt":\s*1', f'"attempt": {number}', text, count=1)
+    stream.write_text(text)
+    problems: list[str] = []
+    got = dict(rows(tmp_path, "SELECT run_key, total_tasks FROM runs", catalog, problems))
+    assert got == {"good": 4, "bad": None}
+    told = "\n".join(problems)
+    assert "bad: " in told and "total_tasks" in told and "outside the range" in told and "good" not in told
+    payload = "SELECT payload_text FROM events WHERE run_key = 'bad' AND event = 'tasks_loaded'"
+    assert number.removesuffix("e300") in rows(tmp_path, payload, catalog)[0][0]
+    codes = rows(tmp_path, "SELECT DISTINCT run_key, code, severity FROM damage", catalog)
+    assert codes == [("bad", "out_of_range", "warning")]
+    if "e" not in number:
+        assert "attempt of" in told or "attempt is" in told
+
+
+def test_a_time_that_no_column_holds_is_null_and_named(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / RUNS["r_ok"], tmp_path / "run")
+    stream = tmp_path / "run" / "progress.jsonl"
+    stream.write_text(re.sub(r'"timestamp":\s*[\d.]+', '"timestamp": 1e300', stream.read_text(), count=1))
+    problems: list[str] = []
+    assert rows(tmp_path, "SELECT count(*) - count(timestamp) FROM events", MEMORY, problems) == [(1,)]
+    assert "timestamp is outside the range" in problems[0]
+
+
+def test_source_says_whose_recorder_began_the_stream(tmp_path: Path) -> None:
+    """In every view that has no other column of this name."""
+    shutil.copytree(ROOT / RUNS["r_retry"], tmp_path / "theirs")
+    with RunRecorder.create(tmp_path / "ours", request=REQUEST) as run:
+        run.append(TasksLoaded(payload=TasksLoadedPayload(total_tasks=0)))
+        run.finish("completed")
+    expected = [("ours", "compass_es"), ("theirs", "agentcompass")]
+    assert rows(tmp_path, "SELECT run_key, source FROM runs ORDER BY ALL") == expected
+    assert rows(tmp_path, "SELECT DISTINCT run_key, source FROM events ORDER BY ALL") == expected
+    for view in set(describe_views()) - {"runs", "events", "plans", "params"}:
+        assert set(rows(tmp_path, f"SELECT DISTINCT run_key, source FROM {view}")) <= set(expected), view

@@ -22,9 +22,9 @@ from .logs import log_rows
 from .params import param_rows
 from .plans import stored_plan_rows
 from .results import METRICS_NAME, file_problem, headline, result_rows
-from .stream import Sink, StreamReader, StreamState, initial_state, rebase, unreadable
-from .tables import DamageRow, PlacedRun, ResultRow, RunRow
-from .values import as_float, as_int, json_text, key_text, text
+from .stream import OUT_OF_RANGE, Sink, StreamReader, StreamState, initial_state, out_of_range, rebase, unreadable
+from .tables import AGENTCOMPASS, COMPASS_ES, DamageRow, PlacedRun, ResultRow, RunRow
+from .values import as_float, as_int, is_beyond, json_text, key_text, text
 
 
 class ReadRun(Struct, frozen=True):
@@ -121,15 +121,17 @@ def _run_row(run: PlacedRun, state: StreamState, stored: Json, damage: list[Dama
         damaged=sum(row.severity == "error" and row.file == STREAM_NAME for row in damage),
         request=json_text(info.get("request")),
         metric_artifacts=json_text(info.get("metric_artifacts")),
-        problem=_problem_words(damage),
     )
     for name in ("benchmark", "harness", "environment", "model"):
         setattr(row, name, text(folded[name]))
     for name in counts.COUNTERS:
-        setattr(row, name, folded[name])
+        setattr(row, name, as_int(folded[name]))
+        if is_beyond(folded[name]):
+            damage.append(out_of_range(STREAM_NAME if events else PROGRESS_NAME, name))
     row.longest_gap_seconds, row.longest_gap_seq = state.longest_gap, state.longest_gap_seq
     row.sealed, row.torn_bytes, row.bytes = state.sealed, state.torn_bytes, state.bytes
     _set_times(row, state, info, ended)
+    row.problem = _problem_words(damage)
     return row
 
 
@@ -137,6 +139,7 @@ def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) 
     """Times of the stream where it has them, else those of run_info.json."""
     first = state.first
     if first is not None:
+        row.source = COMPASS_ES if first.sealed else AGENTCOMPASS
         for name in first.context.__struct_fields__:
             setattr(row, name, getattr(first.context, name))
     started = first.timestamp if first is not None else _iso(info.get("started_at"))
@@ -150,6 +153,7 @@ def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) 
 def _problem_words(damage: list[DamageRow]) -> str | None:
     """What a person should hear of damage, in one sentence; None where there is none (a torn tail is none)."""
     unreadable = [f"{row.file} {row.message}" for row in damage if row.code == "unreadable_file"]
+    unreadable += [f"{row.file}: {row.message}" for row in damage if row.code == OUT_OF_RANGE]
     lines = sum(row.severity == "error" and row.code != "unreadable_file" for row in damage)
     if lines:
         unreadable.append(f"{lines} damaged place{'s' * (lines > 1)} in the stream (see the view damage)")

@@ -5,6 +5,8 @@ states of the folds, and proof that the part already read is still the same.
 """
 
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable
 from operator import sub
 from typing import Any, Protocol
@@ -13,11 +15,12 @@ import msgspec
 import xxhash
 from msgspec import UNSET, Raw, Struct
 
-from eventstore.errors import InputError
+from eventstore.errors import InputError, MalformedLineError
 from eventstore.format import codec
 from eventstore.format.chain import Chain, Link
 from eventstore.format.events import ENVELOPE
 from eventstore.format.records import Block, Context, Finding
+from eventstore.format.seal import read_proof
 from eventstore.stream.scan import STREAM_NAME, Scan
 from projections import Base
 from projections.snapshots import progress, run_info
@@ -26,13 +29,18 @@ from projections.timeline import timeline
 from .line_batch import Batch, Places
 from .plans import PlanReader
 from .tables import DamageRow, EventRow, PlacedRun
-from .values import as_float, as_int, json_text, text
+from .values import as_float, as_int, is_beyond, json_text, text
 
 _PROBE_BYTES = 4096
 MAX_PLAIN_BYTES = 4 * 1024 * 1024
 """A larger batch has a line that is not given to DuckDB's reader of JSON lines, which has a limit of its own."""
 PLAIN_TIMES = (0.0, 2e11)
 """Between these every time is a TIMESTAMP, and every difference of two an INTERVAL."""
+MOMENTS = (-62135596800, 253402300799)
+"""The first and last second that a TIMESTAMP column takes: the years 1 to 9999."""
+OUT_OF_RANGE = "out_of_range"
+_LONG_NUMBER = re.compile(rb'"(?:attempt|request_index)"\s*:\s*-?(?:\d{19}|[\d.]+[eE])')
+"""What a line has that must be parsed to see whether a number of it is out of range."""
 ROWS_AT_ONCE = 1000
 _decoder = msgspec.json.Decoder(list[EventRow])
 
@@ -51,10 +59,11 @@ class Sink(Protocol):
 
 
 class First(Struct):
-    """What the first record says of the whole run."""
+    """What the first record says of the whole run. `sealed` tells that a recorder of ours began the stream."""
 
     timestamp: float
     context: Context
+    sealed: bool = False
 
 
 class Reached(Struct, kw_only=True):
@@ -141,6 +150,7 @@ class StreamReader:
         self.batch = Batch(run.no)
         self.stays: list[timeline.PhaseRow] = []
         self.damage: list[DamageRow] = []
+        self.lost: Counter[str] = Counter()
         self.path = run.path / STREAM_NAME
 
     def read(self) -> None:
@@ -162,6 +172,7 @@ class StreamReader:
         self._hand_on()
         self._send_ended()
         self.damage.extend(_damage_row(finding) for finding in scan.findings if finding.code != "unsealed")
+        self.damage.extend(out_of_range(STREAM_NAME, name, count) for name, count in self.lost.items() if count)
         self._note_end(scan)
 
     def _open(self) -> Scan:
@@ -201,7 +212,8 @@ class StreamReader:
         run_info.apply_block(state.run_info, block, with_plans=False)  # they have rows of their own
         timeline.apply_block(state.timeline, block)
         if state.first is None:
-            state.first = First(as_float(block.heads[0].timestamp), _context(block, context))
+            sealed = read_proof(block.lines[0]) is not None
+            state.first = First(as_float(block.heads[0].timestamp), _context(block, context), sealed)
         times = [as_float(head.timestamp) for head in block.heads]
         _note_gaps(state, times, block.first_seq)
         plain = block.typed and self.sink.as_lines and context == state.first.context
@@ -212,12 +224,20 @@ class StreamReader:
             self.batch.add(block, text)
         else:
             self._hand_on()
-            self.sink.events(read_rows(block, self.run))
+            self._send_rows(block, times)
         ended = state.timeline
         self.stays += self.batch.take_stays(ended.phases)
         ended.phases = []
         if len(self.stays) + len(ended.retries) + len(ended.plans) > ROWS_AT_ONCE:
             self._send_ended()
+
+    def _send_rows(self, block: Block, times: list[float]) -> None:
+        """Send rows that are made here, and count the numbers that no column holds."""
+        rows = read_rows(block, self.run)
+        self.lost["timestamp"] += sum(not MOMENTS[0] <= time <= MOMENTS[1] for time in times)
+        for line in block.lines:
+            self.lost.update(_lost_numbers(line))
+        self.sink.events(rows)
 
     def _send_ended(self) -> None:
         self.state.retries += len(self.state.timeline.retries)
@@ -276,6 +296,24 @@ def unreadable(file: str, error: InputError, path: os.PathLike[str]) -> DamageRo
     """The damage row of a file that can't be read."""
     message = error.message.removeprefix(f"{path}: ")
     return DamageRow(file=file, code="unreadable_file", severity="error", message=text(message) or "")
+
+
+def out_of_range(file: str, name: str, count: int = 1) -> DamageRow:
+    """Return the damage row of numbers that no column holds: NULL in SQL, and exact where they are stored."""
+    where = "" if count == 1 else f" of {count} events"
+    message = f"{name}{where} is outside the range of its column, and NULL there"
+    return DamageRow(file=file, code=OUT_OF_RANGE, severity="warning", message=message)
+
+
+def _lost_numbers(line: bytes) -> list[str]:
+    """Return the names of the whole numbers of a line that have more than 64 bits."""
+    if _LONG_NUMBER.search(line) is None:
+        return []
+    try:
+        members = codec.parse_object(line)
+    except MalformedLineError:
+        return []
+    return [name for name in ("attempt", "request_index") if is_beyond(members.get(name))]
 
 
 def _damage_row(finding: Finding) -> DamageRow:

@@ -14,12 +14,18 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from eventstore.format.records import WholeNumber
 from projections.timeline.rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Part of the catalog's file name: a catalog of another version is simply not this one."""
+
+AGENTCOMPASS, COMPASS_ES = "agentcompass", "compass_es"
+"""Whose records a run directory holds."""
 
 
 class RunRow(Struct, gc=False, kw_only=True):
-    """One run directory. Counters are those of the folded progress.json; `seconds` runs to its end or last event."""
+    """One run directory. Counters are those of the folded progress.json, None beyond 64 bits.
+
+    `seconds` runs to its end or last event. `source` says whose recorder began the stream.
+    """
 
     path: str
     run_key: str = ""
@@ -30,19 +36,19 @@ class RunRow(Struct, gc=False, kw_only=True):
     model: str | None = None
     status: str | None = None
     finished: bool = False
-    total_tasks: int = 0
-    reused_tasks: int = 0
-    pending_tasks: int = 0
-    running_tasks: int = 0
-    finished_tasks: int = 0
-    completed_tasks: int = 0
-    failed_tasks: int = 0
-    error_tasks: int = 0
-    warning_tasks: int = 0
-    skipped_tasks: int = 0
-    attempts_started: int = 0
-    attempts_finished: int = 0
-    partials_saved: int = 0
+    total_tasks: int | None = 0
+    reused_tasks: int | None = 0
+    pending_tasks: int | None = 0
+    running_tasks: int | None = 0
+    finished_tasks: int | None = 0
+    completed_tasks: int | None = 0
+    failed_tasks: int | None = 0
+    error_tasks: int | None = 0
+    warning_tasks: int | None = 0
+    skipped_tasks: int | None = 0
+    attempts_started: int | None = 0
+    attempts_finished: int | None = 0
+    partials_saved: int | None = 0
     retries: int = 0
     started_at: Moment | None = None
     finished_at: Moment | None = None
@@ -70,6 +76,7 @@ class RunRow(Struct, gc=False, kw_only=True):
     bytes: int = 0
     request: JsonText | None = None
     metric_artifacts: JsonText | None = None
+    source: str = AGENTCOMPASS
     problem: str | None = None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from eventstore.format import codec
 from projections.timeline.rows import JsonText, as_float, as_int, safe_text
 
-__all__ = ["as_float", "as_int", "float_text", "json_text", "key_text", "text"]
+__all__ = ["as_float", "as_int", "float_text", "is_beyond", "json_text", "key_text", "text"]
 
 text = safe_text
 
@@ -14,6 +14,13 @@ text = safe_text
 def key_text(run_key: str) -> str:
     """A run key or a path as SQL can hold it: bytes of a name that are no UTF-8 become visible escapes."""
     return run_key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def is_beyond(value: Any) -> bool:
+    """Return whether a value is a whole number that 64 bits can't hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return as_int(value) is None and (isinstance(value, int) or value.is_integer())
 
 
 def json_text(value: Any) -> JsonText | None:

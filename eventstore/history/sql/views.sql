@@ -15,7 +15,7 @@ SELECT
     orchestration_id, request_key, request_name, request_index,
     schema_version, stored_status, analysis_only, sealed, events, damaged, torn_bytes, bytes,
     CASE WHEN finished THEN 'the run has a final status' ELSE lives.evidence END AS life_evidence,
-    path, request, metric_artifacts
+    path, request, metric_artifacts, source
 FROM store.main.runs LEFT JOIN lives USING (run_key);
 
 -- Every record that scan accepted, in the order of its stream by seq.
@@ -26,23 +26,24 @@ SELECT
     CASE WHEN own_context THEN e.request_key ELSE r.request_key END AS request_key,
     CASE WHEN own_context THEN e.request_name ELSE r.request_name END AS request_name,
     CASE WHEN own_context THEN e.request_index ELSE r.request_index END AS request_index,
-    coalesce(payload_text, CAST(payload AS VARCHAR)) AS payload_text, extra
+    coalesce(payload_text, CAST(payload AS VARCHAR)) AS payload_text, extra, r.source
 FROM store.main.events AS e JOIN store.main.runs AS r USING (run_no);
 
 -- One row for each task that a stream speaks of.
 CREATE VIEW tasks AS
 SELECT
     run_key, task_id, category, status, severity, position, started_at, finished_at, seconds, attempts,
-    attempts_finished, retries, starts, finishes, partials_saved, last_phase, last_event_at, last_seq
-FROM store.main.tasks JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+    attempts_finished, retries, starts, finishes, partials_saved, last_phase, last_event_at, last_seq, source
+FROM store.main.tasks JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
 -- One row for each evaluation attempt of a task.
 CREATE VIEW attempts AS
 SELECT
     run_key, task_id, attempt, category, status, started_at, finished_at, seconds, starts, retries, phases, last_phase,
     coalesce(ended_by, CASE WHEN finished THEN 'nothing' WHEN lives.life IN ('live', 'stalled') THEN 'running'
-        ELSE 'died' END) AS ended_by
-FROM store.main.attempts JOIN (SELECT run_no, run_key, finished FROM store.main.runs) USING (run_no)
+        ELSE 'died' END) AS ended_by,
+    source
+FROM store.main.attempts JOIN (SELECT run_no, run_key, finished, source FROM store.main.runs) USING (run_no)
     LEFT JOIN lives USING (run_key);
 
 -- One row for each stay in a phase. ended_by is the event that ended it; died: the run ended in it without a word.
@@ -51,7 +52,7 @@ SELECT
     run_key, seq, task_id, attempt, category, phase, started_at, ended_at, seconds,
     coalesce(ended_by, CASE WHEN finished THEN 'nothing' WHEN lives.life IN ('live', 'stalled') THEN 'running'
         ELSE 'died' END) AS ended_by,
-    ended_seq, updates, status, error
+    ended_seq, updates, status, error, source
 FROM (
     SELECT
         run_no, seq, task_id, attempt, category, coalesce(nullif(phase, ''), 'running') AS phase,
@@ -67,15 +68,15 @@ FROM (
         run_no, seq, task_id, attempt, category, phase, started_at, ended_at, seconds, ended_by, ended_seq, updates,
         status, error
     FROM store.main.phases
-) JOIN (SELECT run_no, run_key, finished FROM store.main.runs) USING (run_no)
+) JOIN (SELECT run_no, run_key, finished, source FROM store.main.runs) USING (run_no)
     LEFT JOIN lives USING (run_key);
 
 -- One row for each runtime retry.
 CREATE VIEW retries AS
 SELECT
     run_key, seq, task_id, attempt, category, retried_at, retry, max_retries, stage, scope, matched_pattern,
-    retry_delay_seconds, phase, discarded_seconds, retry_detail
-FROM store.main.retries JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+    retry_delay_seconds, phase, discarded_seconds, retry_detail, source
+FROM store.main.retries JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
 -- One row for each resolved execution plan.
 CREATE VIEW plans AS
@@ -90,19 +91,19 @@ FROM store.main.plans JOIN store.main.plan_texts USING (run_no, plan_no)
 CREATE VIEW results AS
 SELECT
     run_key, task_id, attempt, category, state, status, severity, issues, retries, final_answer, ground_truth, metrics,
-    meta, analysis_result, result_bytes, file
-FROM store.main.results JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+    meta, analysis_result, result_bytes, file, source
+FROM store.main.results JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
 -- One row for each issue of a result.
 CREATE VIEW issues AS
-SELECT run_key, task_id, attempt, category, number, severity, phase, code, message FROM store.main.issues JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+SELECT run_key, task_id, attempt, category, number, severity, phase, code, message, source FROM store.main.issues JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
 -- One row for each number: of an attempt's result, of the run, of a category of the run.
 CREATE VIEW metrics AS
 SELECT
     run_key, scope, task_id, attempt, category, metric, reducer, k, role, TRY_CAST(value AS DOUBLE) AS value,
-    total, evaluated, errors, raw
-FROM store.main.metrics JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+    total, evaluated, errors, raw, source
+FROM store.main.metrics JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
 -- One row for each leaf of the request, name being its path.
 CREATE VIEW params AS
@@ -110,12 +111,12 @@ SELECT run_key, name, value, source, raw FROM store.main.params JOIN (SELECT run
 
 -- One row for each message of run.log.
 CREATE VIEW logs AS
-SELECT run_key, line, "time", logged_at, level, logger, task_id, message FROM store.main.logs JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+SELECT run_key, line, "time", logged_at, level, logger, task_id, message, source FROM store.main.logs JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
 -- One row for each file below an attempt's artifacts or retries.
 CREATE VIEW artifacts AS
-SELECT run_key, task_id, attempt, kind, file, bytes, modified_at FROM store.main.artifacts JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+SELECT run_key, task_id, attempt, kind, file, bytes, modified_at, source FROM store.main.artifacts JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
 -- One row for each thing that is damaged, with its place.
 CREATE VIEW damage AS
-SELECT run_key, file, line, "offset", length, code, severity, message, seq FROM store.main.damage JOIN (SELECT run_no, run_key FROM store.main.runs) USING (run_no);
+SELECT run_key, file, line, "offset", length, code, severity, message, seq, source FROM store.main.damage JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
