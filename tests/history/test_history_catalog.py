@@ -223,7 +223,7 @@ def test_a_refresh_while_somebody_reads_neither_waits_nor_disturbs(tmp_path: Pat
     reader = open_history([tmp_path], catalog=CatalogChoice())
     before = reader.execute("SELECT count(*) FROM events").fetchall()
     done = subprocess.run(
-        [sys.executable, "-c", f"from eventstore.history import session; session.index({str(tmp_path)!r})"],
+        [sys.executable, "-c", f"from eventstore.history.sql import access; access.index({str(tmp_path)!r})"],
         cwd=Path(__file__).parents[2],
         timeout=60,
         check=True,
@@ -275,7 +275,7 @@ def test_while_a_writer_appends_no_event_is_missed_doubled_or_invented(tmp_path:
     assert answers == sorted(answers) and len(set(answers)) > 3
 
 
-INDEX = "import sys; from eventstore.history import session; session.index(sys.argv[1])"
+INDEX = "import sys; from eventstore.history.sql import access; access.index(sys.argv[1])"
 
 
 def test_kill_during_index_never_leaves_a_wrong_answer(tmp_path: Path) -> None:
@@ -389,9 +389,10 @@ def test_a_stream_too_long_for_a_worker_is_read_where_it_is_loaded(
 
 SCRIPT = """
 from pathlib import Path
-from eventstore.history import ingest, session
+from eventstore.history.catalog import ingest
+from eventstore.history.sql import access
 ingest.WORKER_BYTES, ingest.CHUNK_BYTES = 0, 100_000
-print("built", session.index(Path("runs"), workers=2)[0].read)
+print("built", access.index(Path("runs"), workers=2)[0].read)
 """
 
 
@@ -504,7 +505,7 @@ def test_spool_files_of_killed_processes_are_removed_and_those_of_living_ones_st
     """They lie in shared memory where there is some, and nothing else would ever take them away."""
     from eventstore.history.catalog import spool
 
-    code = "import os, signal; from eventstore.history import spool; print(spool.make_folder(), flush=True); "
+    code = "import os, signal; from eventstore.history.catalog import spool; print(spool.make_folder(), flush=True); "
     here = Path(__file__).parents[2]
     dead = subprocess.run(
         [sys.executable, "-c", code + "os.kill(os.getpid(), signal.SIGKILL)"], cwd=here, capture_output=True, text=True
