@@ -155,10 +155,11 @@ def _rebuild(run_dir: Path, clock: Callable[[], float], files: FileSystem) -> tu
 
 def evidence_of(run_dir: Path, last_timestamp: float | None, now: float) -> list[str]:
     """What can be seen of a run's writer, fact by fact: lock, host, process and its start, boot, age."""
-    facts = [{True: "the lock is held", False: "the lock is free", None: "there is no lock file"}[is_locked(run_dir)]]
+    locked = is_locked(run_dir)
+    facts = [{True: "the lock is held", False: "the lock is free", None: "there is no lock file"}[locked]]
     writer = read_witness(run_dir).writer
     if writer is not None:
-        facts += _writer_facts(writer)
+        facts += _writer_facts(writer, locked)
     if last_timestamp is not None:
         facts.append(f"the last event is {now - last_timestamp:.0f} s old")
     changed = (run_dir / STREAM_NAME).stat().st_mtime
@@ -166,7 +167,7 @@ def evidence_of(run_dir: Path, last_timestamp: float | None, now: float) -> list
     return facts
 
 
-def _writer_facts(writer: Json) -> list[str]:
+def _writer_facts(writer: Json, locked: bool | None) -> list[str]:
     host, pid, boot = writer.get("host"), writer.get("pid"), writer.get("boot")
     facts = [f"the last writer was process {pid} on host {host}, since {writer.get('opened_at')}"]
     if host != socket.gethostname():
@@ -181,7 +182,8 @@ def _writer_facts(writer: Json) -> list[str]:
     opened, began = _unix_time(writer.get("opened_at")), iso_time(started, UTC)
     if opened is not None and started > opened + 1:
         return [*facts, f"process {pid} is another one: it began at {began}"]
-    return [*facts, f"process {pid}, begun at {began}, is still there, and has let the lock go"]
+    let_go = ", and has let the lock go" if locked is False else ""
+    return [*facts, f"process {pid}, begun at {began}, is still there{let_go}"]
 
 
 def process_started_at(pid: Any) -> float | None:

@@ -14,6 +14,8 @@ from msgspec import Struct
 from eventstore.errors import InputError
 from eventstore.format.events import TERMINAL_STATUSES, Json
 from eventstore.format.records import VERDICTS, Block
+from eventstore.format.values import as_number
+from eventstore.redaction.redactor import redact_text
 from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME
 from eventstore.run.liveness import Liveness, life_of, paths_held_open, writer_of
 from eventstore.run.run import Run
@@ -27,6 +29,8 @@ from projections.timeline.in_flight import Flight, PhaseTimes, in_flight, phase_
 from .stall import stall_of
 
 Clock = Callable[[], float]
+NOT_ENDED = ("", "created", "pending", "running")
+"""What a stored status can be without being an end."""
 NOT_HELD = "no process of this host that may be seen has its files open"
 
 
@@ -91,24 +95,29 @@ class View(Struct, kw_only=True):
     # -- times
 
     @property
+    def _times(self) -> tuple[float | None, float | None, float | None]:
+        first, last = as_number(self.progress.counts.first_timestamp), self.last_event_at
+        return run_info.run_times(self.info, self.info_state.ended, first, last)
+
+    @property
     def started_at(self) -> float | None:
-        """The Unix time of the first event."""
-        return _finite(self.progress.counts.first_timestamp)
+        """The Unix time of the first event; without events that in run_info.json."""
+        return as_number(self._times[0])
 
     @property
     def last_event_at(self) -> float | None:
         """The Unix time of the last event, administrative ones left aside."""
-        return _finite(self.progress.counts.last_timestamp)
+        return as_number(self.progress.counts.last_timestamp)
 
     @property
     def duration_seconds(self) -> float | None:
-        """Seconds from the first event to the last; None where the clock went back over them."""
-        return None if self.clock_stepped else timeline.elapsed_seconds(self.started_at, self.last_event_at)
+        """Seconds from the run's start to its recorded end, else to its last event; None where the clock went back."""
+        return None if self.clock_stepped else self._times[2]
 
     @property
     def clock_stepped(self) -> bool:
-        """Whether the clock went back so far that the last event lies before the first."""
-        seconds = timeline.elapsed_seconds(self.started_at, self.last_event_at)
+        """Whether the clock went back so far that the run's end lies before its start."""
+        seconds = self._times[2]
         return seconds is not None and seconds < 0
 
     # -- how it ended
@@ -124,7 +133,7 @@ class View(Struct, kw_only=True):
         if self.at is not None:
             return None
         stored = self.info.get("status")
-        if isinstance(stored, str) and stored:
+        if isinstance(stored, str) and stored not in NOT_ENDED:
             return stored
         # Beside events, progress.json is only what they say, as of some moment.
         return None if self.events else _stored_end(self.run.files.progress.members)
@@ -169,9 +178,9 @@ class View(Struct, kw_only=True):
 
     @property
     def error(self) -> str | None:
-        """The run's error: that of its terminal event, else the stored one."""
+        """The run's error, credentials masked: that of its terminal event, else the stored one."""
         error = self.info.get("error")
-        return None if error is None else str(error)
+        return None if error is None else redact_text(str(error))
 
     # -- what goes on
 
@@ -222,10 +231,13 @@ class View(Struct, kw_only=True):
         return Liveness(found.state, found.evidence, "file_open")
 
 
-def look(run: Run, at: Moment | None = None, *, light: bool = False) -> View:
+def look(
+    run: Run, at: Moment | None = None, *, light: bool = False, observe: Callable[[Block], None] | None = None
+) -> View:
     """Read a run as it is, or at an earlier moment, in one pass over its stream.
 
-    A light view leaves the timeline out, for lists of many runs. A stream that can't be read sets `run.problem`.
+    A light view leaves the timeline out, for lists of many runs. `observe` gets every batch as well. A stream that
+    can't be read sets `run.problem`.
     """
     base = run.base(at)
     view = View(
@@ -238,6 +250,8 @@ def look(run: Run, at: Moment | None = None, *, light: bool = False) -> View:
         light=light,
     )
     for block in run.blocks(at):
+        if observe is not None:
+            observe(block)
         progress.apply_block(view.progress, block)
         run_info.WITHOUT_PLANS.apply_block(view.info_state, block)
         view.retries += sum(head.event == "attempt_retry" for head in block.heads)
@@ -286,13 +300,6 @@ def damage_words(verdicts: dict[str, int]) -> str | None:
 def _stored_end(members: Json | None) -> str | None:
     status = (members or {}).get("status")
     return status if isinstance(status, str) and status in TERMINAL_STATUSES else None
-
-
-def _finite(value: Any) -> float | None:
-    try:
-        return float(value) if isinstance(value, int | float) else None
-    except OverflowError:
-        return None
 
 
 def _note_lines(breaks: list[tuple[int, int]], block: Block) -> None:

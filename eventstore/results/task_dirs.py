@@ -176,6 +176,12 @@ class TaskDir:
         return None if isinstance(self.members.get("attempts"), dict) else f"{TASK_FILE} has no attempts object"
 
     @property
+    def is_begun(self) -> bool:
+        """Whether the task was only begun: it is under way, and there is neither a task.json nor a result."""
+        unfinished = self.state == RUNNING and not self._file.exists
+        return unfinished and not any(attempt.has_result for attempt in self.attempts.values())
+
+    @property
     def schema(self) -> Any:
         return self.members.get("schema_version")
 

@@ -87,6 +87,11 @@ class Run:
         return os.path.lexists(self.path / STREAM_NAME)
 
     @property
+    def sealed(self) -> bool:
+        """Whether any line that was read proves itself."""
+        return self.stream is not None and self.stream.sealed
+
+    @property
     def has_results(self) -> bool:
         """Whether any task has a folder among the results."""
         try:

@@ -117,6 +117,18 @@ _ROWS = (
         "see `compass-es verify`, and `compass-es repair` for a plan",
     ),
     Cause(
+        "records_unreadable",
+        "infrastructure",
+        "a file of the run's records can't be read",
+        "see `compass-es verify`; `compass-es replay` can rebuild run_info.json and progress.json",
+    ),
+    Cause(
+        "records_contradict",
+        "infrastructure",
+        "the records of the run contradict each other",
+        "`compass-es verify` lists every contradiction; believe no side before you know which one is right",
+    ),
+    Cause(
         "two_writers",
         "infrastructure",
         "two writers wrote into one run directory",

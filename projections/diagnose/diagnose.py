@@ -27,6 +27,7 @@ Certainty: TypeAlias = Literal["certain", "inferred"]
 DECISIVE, OUTCOME, FATAL, WRITERS, ERROR, RECORDS, NOTE, LAST = 0, 5, 10, 12, 20, 30, 40, 50
 MAX_EVIDENCE = 5
 MAX_TASK_IDS = 10
+BEFORE = "the run ended before its first event"
 _POISON_SIBLINGS = 3
 
 
@@ -143,6 +144,11 @@ def _failed(facts: Facts) -> Iterator[Signal]:
         yield _ending("summary_failed", facts, DECISIVE, "inferred", error)
 
 
+def _never_began(facts: Facts) -> bool:
+    """Whether there never was an event: none can be read, and no other file knows of one."""
+    return not facts.marks.events and facts.lost is None
+
+
 def _crash_of(facts: Facts, error: str) -> LogNote | None:
     """The one task whose exception ended the run, as run.log has it."""
     crashes = [note for note in facts.notes if note.task_id and note.exception and error and error in note.exception]
@@ -162,7 +168,7 @@ def _died(facts: Facts) -> Iterator[Signal]:
         words = "the stream ends in NUL bytes, as after a power loss" if facts.nul_tail else facts.life_evidence[0]
         certainty: Certainty = "certain" if facts.rebooted else "inferred"
         yield _ending("machine_stopped", facts, DECISIVE, certainty, words)
-    detail = "; ".join(facts.life_evidence)
+    detail = "; ".join([*([BEFORE] if _never_began(facts) else []), *facts.life_evidence])
     yield _ending("process_died", facts, OUTCOME, "certain" if facts.life == "dead" else "inferred", detail)
 
 
@@ -231,7 +237,27 @@ def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
             evidence=_record(facts, marks.events - 1, "the last record"),
         )
     for problem in facts.problems:
-        yield Signal(code="stream_damaged", weight=RECORDS, certainty="certain", evidence=problem, detail=problem.text)
+        damaged = "stream_damaged" if problem.file == STREAM else "records_unreadable"
+        yield Signal(code=damaged, weight=RECORDS, certainty="certain", evidence=problem, detail=problem.text)
+    if facts.lost is not None:
+        evidence = Evidence(file=STREAM, text=facts.lost)
+        yield Signal(code="records_lost", weight=WRITERS, certainty="certain", evidence=evidence, detail=facts.lost)
+    for order, finding in enumerate(facts.contradictions):
+        yield Signal(
+            code="records_contradict",
+            weight=NOTE - 1,
+            certainty="certain",
+            order=order,
+            detail=f"{finding.code}: {finding.message}",
+            evidence=Evidence(
+                file=finding.file,
+                line=finding.line,
+                seq=finding.seq,
+                text=f"{finding.code}: {finding.message}",
+                task_id=finding.task_id,
+                attempt=finding.attempt,
+            ),
+        )
 
 
 def _damage_signal(finding: Finding, facts: Facts, unended: bool) -> Signal:
@@ -433,6 +459,7 @@ def _settle(facts: Facts, outcome: str, found: list[Found]) -> list[Found]:
         weaker = [cause for cause in found if cause.weight <= ERROR]
         if not weaker:
             words = f"the error says: {facts.error}" if facts.error else "the error has no text"
+            words = f"{BEFORE}: {words}" if _never_began(facts) else words
             signal = _ending("unknown", facts, LAST, "inferred", words)
             return [_cause(facts, "unknown", [signal]), *found]
     return found

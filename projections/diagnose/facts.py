@@ -54,7 +54,8 @@ class Facts(Struct, kw_only=True):
     take in other runs (95 of 100 stays). `unheld`: its youth alone says that it lives, and no
     process of this host has its files open. `line_breaks` tells lines from seqs: from each seq on,
     the line is that many more than the seq (one more before the first break). `log_went_on_seconds` tells how much
-    younger run.log's last line (or the stored end) is than the stream's last record.
+    younger run.log's last line (or the stored end) is than the stream's last record. `contradictions` are errors that
+    the rules of `verify` found, beside those of the scan. `lost` says why a stream without events can't be all.
     """
 
     marks: milestones.State
@@ -78,3 +79,5 @@ class Facts(Struct, kw_only=True):
     log_went_on_seconds: float | None = None
     line_breaks: list[tuple[int, int]] = []
     problems: list[Evidence] = []
+    contradictions: list[Finding] = []
+    lost: str | None = None

@@ -16,6 +16,7 @@ from eventstore.format.events import Json
 from eventstore.format.records import Block, Head, Recorded
 from eventstore.redaction.redactor import redact_text
 from projections.fold import Base, block_of
+from projections.timeline.rows import elapsed_seconds
 
 from . import plans
 from .progress import IDENTITY
@@ -198,6 +199,25 @@ def _moment(text: Any) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (TypeError, ValueError):
         return float("-inf")
+
+
+def run_times(
+    info: Json, ended: Json | None, first: float | None, last: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """Return when a run began and ended, and how many seconds it took: the stream's times, else those in the file.
+
+    `ended` are the members of its terminal event, `first` and `last` the times of its first and last event. A run whose
+    end is recorded nowhere took as long as its events.
+    """
+    began = first if first is not None else _unix(info.get("started_at"))
+    finished = _unix(info.get("finished_at")) if ended is None else ended["timestamp"]
+    end = last if finished is None or (ended is None and last is not None and last > finished) else finished
+    return began, finished, elapsed_seconds(began, end)
+
+
+def _unix(text: Any) -> float | None:
+    moment = _moment(text)
+    return None if moment == float("-inf") else moment
 
 
 def iso_time(timestamp: float, zone: tzinfo) -> str | None:

@@ -170,7 +170,7 @@ def _phase_row(phase: str, seconds: list[float], running: int) -> PhaseTimes:
         phase=phase,
         stays=len(seconds),
         running=running,
-        total_seconds=round(sum(seconds), 6),
+        total_seconds=round(sum(seconds, 0.0), 6),
         median_seconds=median(seconds) if seconds else None,
         longest_seconds=max(seconds, default=0.0),
     )

@@ -45,7 +45,10 @@ class AttemptFacts(Struct, frozen=True):
 
 
 class TaskFacts(Struct, frozen=True):
-    """One task's directory. `path` is relative to the run; `problem` tells why its `task.json` can't be used."""
+    """One task's directory. `path` is relative to the run; `problem` tells why its `task.json` can't be used.
+
+    `begun` tells that there is nothing yet: the process ended as it began the task.
+    """
 
     path: str
     name: str
@@ -57,6 +60,7 @@ class TaskFacts(Struct, frozen=True):
     category: Any = None
     attempt_plan: Json = {}
     published: bool = False
+    begun: bool = False
     attempts: list[AttemptFacts] = []
 
 
@@ -83,7 +87,10 @@ def check_details(
 
 def _check_shape(notes: Notes, task: TaskFacts) -> None:
     about: Any = {"task_id": task.task_id}
-    if task.problem is not None:
+    if task.begun:
+        words = "the folder has no task.json yet: the process ended as it began the task"
+        notes.add("task_begun", words, file=task.path, **about)
+    elif task.problem is not None:
         notes.add("task_file", task.problem, file=f"{task.path}/task.json", **about)
     for words in task.shape:
         notes.add("task_shape", words, file=task.path, **about)

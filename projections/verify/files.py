@@ -62,6 +62,7 @@ class Facts(Struct, frozen=True):
     metrics: Document = Document()
     source: Document = Document()
     has_details: bool = False
+    has_results: bool = False
     live: bool = False
     state_at: Callable[[float], tuple[int, Json] | None] = lambda timestamp: None
 
@@ -70,11 +71,21 @@ def check_files(notes: Notes, facts: Facts, replayed: replay.State, watched: lif
     """All rules of the groups counts, run_info and params."""
     folded = progress.snapshot(replayed.progress) if watched.events else None
     check_counts(notes, facts, folded, watched, replayed.progress.counts.first_timestamp)
+    _check_events(notes, facts, watched)
     stream_run_id = replayed.run_info.run_id
     _check_run_ids(notes, facts, stream_run_id)
     _check_run_info(notes, facts, replayed, watched)
     _check_metrics(notes, facts)
     _check_params(notes, facts)
+
+
+def _check_events(notes: Notes, facts: Facts, watched: lifecycle.State) -> None:
+    if watched.events:
+        return
+    known = replay.known_without_stream(facts.progress.members, facts.run_info.members, results=facts.has_results)
+    if known is not None:
+        what = "no event can be read from the stream" if facts.stream_found else "there is no stream"
+        notes.add("events_lost", f"{what}, and {known}")
 
 
 # -- run ids

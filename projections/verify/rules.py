@@ -165,6 +165,16 @@ _ROWS = (
         ("progress_ahead",),
     ),
     Rule(
+        "events_lost",
+        "error",
+        "stream",
+        "A run that other files know of has events.",
+        'specification, "progress.jsonl"',
+        "no event can be read from the stream, and run_info.json says completed",
+        "look for the stream in a backup; `compass-es replay` refuses, so that nothing more is lost",
+        ("progress_ahead", "status_without_end", "torn_tail", "stream_missing"),
+    ),
+    Rule(
         "stream_unreadable",
         "error",
         "stream",
@@ -172,7 +182,7 @@ _ROWS = (
         _FORMAT,
         "is a folder, not a regular file",
         "",
-        ("run_info_status", "progress_ahead"),
+        ("run_info_status", "progress_ahead", "events_lost"),
     ),
     Rule("unreadable", "error", "stream", "A file or folder of the run can't be read.", _FORMAT, "Permission denied"),
     Rule(
@@ -993,6 +1003,15 @@ _ROWS = (
         "task.json is missing",
         "",
         _UNREADABLE_TASK,
+    ),
+    Rule(
+        "task_begun",
+        "warning",
+        "details",
+        "A task's folder has its task.json, unless the process ended as it began the task.",
+        _DETAILS,
+        "the folder has no task.json yet: the process ended as it began the task",
+        "the task runs again",
     ),
     Rule(
         "task_shape",

@@ -69,6 +69,7 @@ BREAKS: dict[str, Break] = {
     "unsealed": Break("r_ok", b.edit_lines(lambda lines: [_unseal(line) for line in lines]), b.seal_stream),
     "prefix_changed": Break("r_ok", b.alter("summary_started", payload={"note": 1}), b.index_run),
     "stream_missing": Break("p_load", story.no_stream_and_status),
+    "events_lost": Break("r_ok", lambda run: (run / "progress.jsonl").write_bytes(b"") and None),
     "stream_unreadable": Break("r_ok", lambda run: b.as_directory_of(run, "progress.jsonl")),
     "repaired": Break("r_ok", b.damage_and_repair),
     "unreadable": Break("r_ok", lambda run: b.artifact_of(run).chmod(0), b.add_artifacts),
@@ -164,6 +165,7 @@ BREAKS: dict[str, Break] = {
     # -- details
     "details_missing": Break("r_ok", lambda run: shutil.rmtree(run / "details")),
     "details_entry": Break("r_ok", lambda run: (run / "details" / "notes.txt").write_text("x") and None),
+    "task_begun": Break("r_kill_mid", lambda run: (run / "details" / "running" / "begun--0").mkdir()),
     "task_file": Break("r_ok", lambda run: (b.task_dir(run) / "task.json").write_text("{") and None),
     "task_shape": Break("r_ok", lambda run: (b.task_dir(run) / "attempt-1" / "link").symlink_to("/etc")),
     "task_directory": Break("r_ok", b.rename_task),

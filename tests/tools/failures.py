@@ -374,7 +374,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "failed_without_a_word": ("failed", "unknown", "unknown"),
     "fatal_issues_gone": ("failed", "unknown", "unknown"),
     "failed_with_an_odd_word": ("failed", "unknown", "exit status 3"),
-    "failed_before_events": ("failed", "unknown", "unknown"),
+    "failed_before_events": ("failed", "unknown", "before its first event"),
     "errors_without_details": ("completed", "unknown", "not in this directory"),
 }
 """Name of a recorded run, or of a function here → outcome, code of the first cause, words of its message."""

@@ -5,7 +5,6 @@ The same scanner and folds as everything else, so that SQL sees exactly the reco
 """
 
 import os
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -24,7 +23,7 @@ from .plans import stored_plan_rows
 from .results import METRICS_NAME, file_problem, headline, result_rows
 from .stream import OUT_OF_RANGE, Sink, StreamReader, StreamState, initial_state, out_of_range, rebase, unreadable
 from .tables import AGENTCOMPASS, COMPASS_ES, DamageRow, PlacedRun, ResultRow, RunRow
-from .values import as_float, as_int, is_beyond, json_text, key_text, text
+from .values import as_int, is_beyond, json_text, key_text, text
 
 
 class ReadRun(Struct, frozen=True):
@@ -142,12 +141,9 @@ def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) 
         row.source = COMPASS_ES if first.sealed else AGENTCOMPASS
         for name in first.context.__struct_fields__:
             setattr(row, name, getattr(first.context, name))
-    started = first.timestamp if first is not None else _iso(info.get("started_at"))
-    finished = as_float(ended["timestamp"]) if ended is not None else _iso(info.get("finished_at"))
-    last = state.last_event_at
-    row.started_at, row.finished_at, row.last_event_at = started, finished, last
-    end = finished if finished is not None else last
-    row.seconds = None if started is None or end is None else end - started
+    began = None if first is None else first.timestamp
+    row.last_event_at = state.last_event_at
+    row.started_at, row.finished_at, row.seconds = run_info.run_times(info, ended, began, row.last_event_at)
 
 
 def _problem_words(damage: list[DamageRow]) -> str | None:
@@ -158,13 +154,6 @@ def _problem_words(damage: list[DamageRow]) -> str | None:
     if lines:
         unreadable.append(f"{lines} damaged place{'s' * (lines > 1)} in the stream (see the view damage)")
     return "; ".join(unreadable) or None
-
-
-def _iso(value: Any) -> float | None:
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 def _object(value: Any) -> Json:

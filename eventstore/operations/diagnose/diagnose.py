@@ -16,13 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from eventstore.format.events import Json
+from eventstore.format.records import VERDICTS, Finding
 from eventstore.format.values import iso_utc, shorten, unix_time
-from eventstore.operations.view import Clock, View, look
+from eventstore.operations.verify.verify import Checking, Options, Report
+from eventstore.operations.view import Clock, View, look, lost_words
 from eventstore.redaction.redactor import find_secrets, redact_values
-from eventstore.run.directory import RUN_LOG_NAME
+from eventstore.run.directory import RUN_LOG_NAME, RunDir
 from eventstore.run.liveness import Liveness
 from eventstore.run.run import Run
 from eventstore.stream.scan import STREAM_NAME
@@ -36,6 +38,8 @@ from .log import LogFacts, search_log
 
 WENT_ON_SECONDS = 30.0
 """run.log has whole seconds and a clock of its own; this much younger than the stream is no accident."""
+CHECKED = Options(secrets="none", artifacts=False, ignore=frozenset({"prefix_changed"}))
+"""What of `verify` is part of a diagnosis: every rule but those that read much more than a run's records."""
 MAX_TEXT = 1000
 MAX_TEXTS_SEARCHED = 2000
 
@@ -56,14 +60,19 @@ def diagnose_run(
 
     Raises InputError where there is no run.
     """
-    view = look(Run.open(path))
-    run_dir = view.run.path
+    run = Run.open(path)
+    run_dir = run.path
+    checking = Checking(RunDir(run_dir, run.run_key), CHECKED)
+    view = look(run, observe=lambda block: checking.apply_block(block, sealed=run.sealed))
+    found = checking.guarded(lambda: checking.finish(run.stream, run.problem))
     if history:
         view.usual_seconds = usual_seconds(history, view.identity["benchmark"], view.identity["environment"])
     log = search_log(run_dir / RUN_LOG_NAME)
     results = aftermath.read_results(run_dir)
     liveness = view.liveness(clock)
     facts = _facts(view, log, results.issues, liveness, clock)
+    # Of a live run, files are read at different moments, and its end is not there yet.
+    facts.contradictions = [] if liveness.writing else contradictions(found, run_dir)
     diagnosis = diagnose(facts)
     report = _report(view, liveness, facts, diagnosis)
     report |= aftermath.describe(run_dir, view.rows, view.marks, results, view.run.files.params, facts.total_tasks)
@@ -94,6 +103,7 @@ def _facts(view: View, log: LogFacts, issues: list[IssueFact], liveness: Livenes
         rebooted=liveness.reason == "rebooted",
         problems=_problems(view),
         line_breaks=view.line_breaks,
+        lost=lost_words(view.run, view.events),
     )
     if scanned is not None:
         end = scanned.tail.offset
@@ -104,6 +114,16 @@ def _facts(view: View, log: LogFacts, issues: list[IssueFact], liveness: Livenes
     if not view.ended_in_stream and not view.analysis_only and view.events:
         facts.log_went_on_seconds = _went_on(view, log)
     return facts
+
+
+def contradictions(report: Report, run_dir: Path) -> list[Finding]:
+    """Return the errors that the rules of `verify` found, beside those that other causes speak of."""
+    errors = (finding for finding in report.findings if finding.severity == "error")
+    return [
+        structs.replace(finding, file=os.path.relpath(finding.file, run_dir))
+        for finding in errors
+        if finding.code not in VERDICTS and finding.code not in ("events_lost", "stream_unreadable")
+    ]
 
 
 def _problems(view: View) -> list[Evidence]:
@@ -181,7 +201,9 @@ def next_steps(run_dir: Path, diagnosis: Diagnosis, report: Json) -> list[str]:
     steps += [f"compass-es task {run} {shlex.quote(task_id)}" for task_id in list(dict.fromkeys(named))[:2]]
     if report["stream"]["verdicts"].keys() - {"unsealed"} or report["stream"]["torn_bytes"]:
         steps += [f"compass-es verify {run}", f"compass-es repair {run}"]
-    if diagnosis.outcome == "died":
+    elif any(cause.code in ("records_contradict", "records_lost") for cause in diagnosis.causes):
+        steps.append(f"compass-es verify {run}")
+    if diagnosis.outcome == "died" and report["stream"]["events"]:
         steps.append(f"compass-es close {run} --status failed")
     if diagnosis.outcome == "running" and diagnosis.certainty == "inferred":
         steps.append("if it ran on this host it is dead; without new events, ask again in a minute")

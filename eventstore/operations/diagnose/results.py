@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from eventstore.errors import MalformedLineError
 from eventstore.format.codec import parse_object
 from eventstore.format.events import Json
+from eventstore.operations.reuse.plan import plan_like_source
 from eventstore.results.result import Issue
 from eventstore.results.task_dirs import TaskDir, task_dirs
 from eventstore.run.directory import StoredFile, read_json_file
@@ -96,7 +97,7 @@ def describe(
     return {
         "retries": retries(rows),
         "results": _result_counts(rows, marks, results, total_tasks),
-        "reuse": _reuse(results, total_tasks),
+        "reuse": _reuse(run_dir, results, total_tasks),
         "score": _score(run_dir, marks, total_tasks),
         "issues": _issue_counts(results.issues),
         "plans": plans(rows),
@@ -155,11 +156,12 @@ def _result_counts(rows: timeline.State, marks: milestones.State, results: Resul
     }
 
 
-def _reuse(results: Results, total_tasks: int) -> Json:
-    """A first idea of what reuse would keep; `compass-es reuse plan` judges each task."""
-    if not results.present:
+def _reuse(run_dir: Path, results: Results, total_tasks: int) -> Json:
+    """What reuse would keep, by the plan of `compass-es reuse plan`; stored artifacts are believed without a look."""
+    plan = plan_like_source(run_dir) if results.present else None
+    if plan is None or plan.refusal is not None:
         return {"keeps": None, "reruns": None, "estimate": True}
-    keeps = results.states[NORMAL] + results.states[ERROR]
+    keeps = len(plan.reused)
     return {"keeps": keeps, "reruns": max(0, total_tasks - keeps), "estimate": True}
 
 

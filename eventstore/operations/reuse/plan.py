@@ -92,6 +92,11 @@ def plan_reuse(source: str | os.PathLike[str], wanted: Wanted, *, check_files: b
     return ReusePlan(source=run_dir, run_id=run_id, wanted=wanted, refusal=reason, tasks=tasks, warnings=warnings)
 
 
+def plan_like_source(run_dir: Path) -> ReusePlan:
+    """Return the plan of a new run that asks for what `run_dir` asked for; artifacts are not compared."""
+    return plan_reuse(run_dir, wanted_of(read_request(run_dir)), check_files=False)
+
+
 def _first_of_each(run_dir: Path, problems: list[str]) -> list[TaskDir]:
     """Task directories that can be read, one an id; AgentCompass, too, takes the first state that has the task."""
     found: dict[str, TaskDir] = {}

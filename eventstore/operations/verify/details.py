@@ -38,10 +38,12 @@ class DetailsReader:
         plans: dict[str, TaskPlans] | None,
         *,
         live: bool,
+        artifacts: bool = True,
     ) -> None:
         self.run_dir, self.notes, self.run_id, self.live = run_dir, notes, run_id, live
         self.info = run_info or {}
         self.plans = plans
+        self._compares_artifacts = artifacts
         self._has_checkpoints = False
         self._without_checkpoint: list[dict[str, Any]] = []
         self.files = self.bytes = 0
@@ -71,6 +73,7 @@ class DetailsReader:
             category=task.category,
             attempt_plan=task.attempt_plan,
             published=task.published,
+            begun=task.is_begun,
             attempts=[self._attempt(task, attempt) for attempt in task.attempts.values()],
         )
 
@@ -136,7 +139,7 @@ class DetailsReader:
     def _check_artifacts(self, manifest: Any, task: TaskDir, attempt: AttemptDir, file: str) -> None:
         about: Any = {"file": file, "task_id": task.task_id, "attempt": attempt.number}
         directory = f"{task.relative}/{attempt.path.name}/{ARTIFACTS_NAME}"
-        if not check_manifest(self.notes, manifest, directory, about):
+        if not check_manifest(self.notes, manifest, directory, about) or not self._compares_artifacts:
             return
         try:
             stored = validate_manifest(manifest, self.run_dir, self._limits(task.task_id, attempt.number), workers=1)

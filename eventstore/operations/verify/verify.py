@@ -38,6 +38,7 @@ from eventstore.run.json_files import read_bytes
 from eventstore.run.liveness import life_of
 from eventstore.run.names import DETAILS_NAME, is_leftover
 from eventstore.run.request_record import section
+from eventstore.run.run import Run
 from eventstore.stream.scan import STREAM_NAME, Scan, scan
 from projections.fold import Base
 from projections.snapshots import progress, replay
@@ -79,12 +80,16 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to look at. `only` and `ignore` name codes; `since` is Unix time: runs unchanged since then are left out."""
+    """What to look at. `only` and `ignore` name codes; `since` is Unix time: runs unchanged since then are left out.
+
+    Without `artifacts`, the contents of stored artifacts are not compared with their checksums.
+    """
 
     only: frozenset[str] = frozenset()
     ignore: frozenset[str] = frozenset()
     since: float | None = None
     secrets: SecretsIn = "records"
+    artifacts: bool = True
     max_findings_per_code: int = MAX_FINDINGS_PER_CODE
 
     def wants(self, code: str) -> bool:
@@ -156,22 +161,21 @@ def changed_since(run_dir: Path, moment: float) -> bool:
 def verify_run(run: RunDir, options: Options | None = None, known: "Prefix | None" = None) -> Report:
     """All rules on one run directory, with what a catalog has seen of it. Never raises for what is in it."""
     options = options or Options()
-    checked = _Checked(run, Notes(options.max_findings_per_code), options)
+    checked = Checking(run, options)
     checked.known = known
-    try:
-        checked.run()
-    except OSError as error:
-        checked.notes.add("unreadable", f"{error.strerror or error}", file=str(error.filename or run.path))
-    except Exception as error:  # of a thousand runs one must not stop the others, whatever is wrong with it or with us
-        checked.notes.add("unreadable", f"{NOT_TO_THE_END}: {type(error).__name__}: {error}"[:400], file=RUN_INFO_NAME)
-    return checked.report(options)
+    return checked.guarded(checked.run)
 
 
-class _Checked:
-    """One run while it is checked. Files are read before the stream: of a live run they are never ahead of it."""
+class Checking:
+    """One run while it is checked. Files are read before the stream: of a live run they are never ahead of it.
 
-    def __init__(self, run: RunDir, notes: Notes, options: Options) -> None:
-        self.directory, self.notes = run, notes
+    `run` reads the stream itself; who has it read anyway calls `apply_block` for each batch, and `finish` after the
+    last.
+    """
+
+    def __init__(self, run: RunDir, options: Options) -> None:
+        notes = Notes(options.max_findings_per_code)
+        self.directory, self.notes, self.options = run, notes, options
         self.secrets = options.secrets if options.wants("secret") else "none"
         self.path = run.path
         self.files: set[str] = set()
@@ -183,6 +187,8 @@ class _Checked:
         self.base = base
         self.replayed = replay.initial(base)
         self.watched = lifecycle.initial(base, notes)
+        self._keys, self._endings = DuplicateKeys(notes), Endings()
+        self._secrets = StreamSecrets(notes) if self.secrets != "none" else None
         self._stored_moment = as_number((base.progress or {}).get("updated_at"))
         self._candidates: deque[tuple[int, progress.State]] = deque(maxlen=_CANDIDATES)
 
@@ -216,9 +222,44 @@ class _Checked:
     def _members(self, name: str) -> Json | None:
         return self.stored[name].members
 
+    def guarded(self, work: Callable[[], None]) -> Report:
+        """Do a part of the work, and return the report: of a thousand runs one must not stop the others."""
+        try:
+            work()
+        except OSError as error:
+            self.notes.add("unreadable", f"{error.strerror or error}", file=str(error.filename or self.path))
+        except Exception as error:  # whatever is wrong with the run, or with us
+            self.notes.add("unreadable", f"{NOT_TO_THE_END}: {type(error).__name__}: {error}"[:400], file=RUN_INFO_NAME)
+        return self.report(self.options)
+
     def run(self) -> None:
         """Read the stream, then apply the rules that need everything."""
-        found = self._read_stream()
+        path = self.path / STREAM_NAME
+        if not os.path.lexists(path):
+            self.finish(None, None)
+            return
+        try:
+            stream = scan(path)
+        except InputError as error:
+            self.finish(None, error.message)
+            return
+        for block in stream.blocks():
+            self.apply_block(block, sealed=stream.sealed)
+        self.finish(stream, None)
+
+    def finish(self, stream: Scan | None, problem: str | None) -> None:
+        """Apply the rules that need everything; `problem` says why the stream could not be read."""
+        path = self.path / STREAM_NAME
+        found = stream is not None or problem is not None
+        if stream is not None:
+            self.files.add(STREAM_NAME)
+            self.bytes += stream.bytes
+            self._take_verdicts(stream)
+            self.stream_bytes, self.stream_lines = stream.bytes, stream.lines.read
+        if problem is not None:
+            self.notes.add("stream_unreadable", problem.removeprefix(f"{path}: "), file=STREAM_NAME)
+        if not found:
+            self.notes.add("stream_missing", f"there is no {STREAM_NAME}", file=STREAM_NAME)
         self._compare_with_catalog()
         live = self._is_live()
         lifecycle.finish(self.watched)
@@ -241,7 +282,9 @@ class _Checked:
 
     def _check_details(self, live: bool) -> None:
         info = self._members(RUN_INFO_NAME)
-        reader = DetailsReader(self.path, self.notes, self.run_id, info, self.plans, live=live)
+        reader = DetailsReader(
+            self.path, self.notes, self.run_id, info, self.plans, live=live, artifacts=self.options.artifacts
+        )
         plan = section(section(section(info, "request"), "execution"), "attempts")
         if live:  # tasks move while one looks
             for _ in reader.tasks():
@@ -265,33 +308,16 @@ class _Checked:
 
     # -- the stream
 
-    def _read_stream(self) -> bool:
-        path = self.path / STREAM_NAME
-        if not os.path.lexists(path):
-            self.notes.add("stream_missing", f"there is no {STREAM_NAME}", file=STREAM_NAME)
-            return False
-        try:
-            stream = scan(path)
-        except InputError as error:
-            words = error.message.removeprefix(f"{path}: ")
-            self.notes.add("stream_unreadable", words, file=STREAM_NAME)
-            return True
-        self.files.add(STREAM_NAME)
-        self.bytes += stream.bytes
-        keys, endings = DuplicateKeys(self.notes), Endings()
-        secrets = StreamSecrets(self.notes) if self.secrets != "none" else None
-        for block in stream.blocks():
-            lifecycle.apply_block(self.watched, block)
-            self._fold(block)
-            empty = endings.apply_block(block)
-            filled = [index for index, nothing in enumerate(empty) if not nothing]
-            if not stream.sealed:  # a sealed line proves that it is as it was written
-                keys.apply_block(block, endings, empty, filled)
-            if secrets is not None:
-                secrets.apply_block(block, filled)
-        self._take_verdicts(stream)
-        self.stream_bytes, self.stream_lines = stream.bytes, stream.lines.read
-        return True
+    def apply_block(self, block: Block, *, sealed: bool) -> None:
+        """Fold a batch of records, and judge what can be judged on the way."""
+        lifecycle.apply_block(self.watched, block)
+        self._fold(block)
+        empty = self._endings.apply_block(block)
+        filled = [index for index, nothing in enumerate(empty) if not nothing]
+        if not sealed:  # a sealed line proves that it is as it was written
+            self._keys.apply_block(block, self._endings, empty, filled)
+        if self._secrets is not None:
+            self._secrets.apply_block(block, filled)
 
     def _compare_with_catalog(self) -> None:
         """A repair says in the stream that it changed; a re-analysis is a stream of its own."""
@@ -369,6 +395,7 @@ class _Checked:
             metrics=self.stored[METRICS_NAME],
             source=self._source(),
             has_details=(self.path / DETAILS_NAME).is_dir(),
+            has_results=Run(self.path).has_results,
             live=live,
             state_at=self._state_at,
         )
