@@ -129,7 +129,7 @@ def run_job(name: str, root: Path) -> None:
     if name.startswith("duckdb"):
         import duckdb  # noqa: F401
     if name.startswith(("verify", "scan")):
-        import eventstore.verifying  # noqa: F401
+        import eventstore.operations.verify.verify  # noqa: F401
     size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     begin = time.perf_counter()
     events, digest = (HISTORY_JOBS | DETAILS_JOBS)[name](root)
