@@ -30,7 +30,10 @@ class RetryFacts(Struct, frozen=True):
 
 
 class AttemptFacts(Struct, frozen=True):
-    """One `attempt-<n>` folder with its `result.json`. `severity` is the highest of its issues, None where unknown."""
+    """One `attempt-<n>` folder with its `result.json`. `severity` is the highest of its issues, None where unknown.
+
+    `only_retry_count`: the file holds a retry count and no result, as for an attempt that never came to one.
+    """
 
     number: int
     path: str
@@ -42,6 +45,8 @@ class AttemptFacts(Struct, frozen=True):
     severity: str | None = None
     retry_count: int = 0
     retries: list[RetryFacts] = []
+    metrics: Json = {}
+    only_retry_count: bool = False
 
 
 class TaskFacts(Struct, frozen=True):

@@ -112,9 +112,16 @@ def _check_outcome(state: State, place: Place, task_id: str | None, status: Any,
         state.notes.add("payload_incomplete", "task_finished without severity", place, task_id=task_id)
     elif severity not in (*SEVERITIES, ""):
         state.notes.add("unknown_severity", f"task_finished with severity {short(severity)}", place, task_id=task_id)
-    elif (severity == "fatal" and status == "completed") or (severity in ("error", "warning") and status == "failed"):
+    elif not _agrees(status, severity):
         words = f"status {status} with severity {severity}"
         state.notes.add("severity_against_status", words, place, task_id=task_id)
+
+
+def _agrees(status: object, severity: object) -> bool:
+    """Return whether a task can end so: a fatal issue fails it, nothing else does, and what was skipped has neither."""
+    if status == "skipped":
+        return severity not in ("fatal", "error")
+    return (status == "failed") == (severity == "fatal")
 
 
 def _check_category(state: State, place: Place, task_id: str, task: Task, envelope: Envelope) -> None:

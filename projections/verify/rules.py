@@ -12,7 +12,7 @@ from msgspec import Struct
 from eventstore.format.records import VERDICTS, Severity
 
 Group: TypeAlias = Literal[
-    "stream", "lifecycle", "counts", "run_info", "params", "details", "artifacts", "logs", "secrets"
+    "stream", "lifecycle", "counts", "run_info", "params", "details", "score", "artifacts", "logs", "secrets"
 ]
 
 
@@ -39,6 +39,7 @@ _METRICS = 'specification, "metric_artifacts Structure"'
 _PLANS = 'specification, "resolved_execution_plans Structure"'
 _PARAMS = 'specification, "params.json"'
 _LOG = 'specification, "run.log"'
+_SCORE = 'observed behaviour, "metrics.json" and "summary.md"'
 _DETAILS = 'specification, "Evaluation Checkpoints"'
 _OBSERVED = 'observed behaviour, "Fields beyond the specification"'
 _UNREADABLE_TASK = tuple(
@@ -367,7 +368,7 @@ _ROWS = (
         "severity_against_status",
         "error",
         "lifecycle",
-        "A fatal issue fails its task, a lesser one does not.",
+        "A task fails by a fatal issue and by nothing else, and a skipped one has no error.",
         _PROGRESS,
         "status completed with severity fatal",
         "",
@@ -937,7 +938,7 @@ _ROWS = (
         _METRICS,
         "k is 3 in metrics.json, 2 in metric_artifacts.report",
         "",
-        ("params_differ", "reused_source_differs"),
+        ("params_differ", "reused_source_differs", "score_differs", "summary_differs"),
     ),
     # -- params
     Rule(
@@ -1002,7 +1003,7 @@ _ROWS = (
         _DETAILS,
         "task.json is missing",
         "",
-        _UNREADABLE_TASK,
+        (*_UNREADABLE_TASK, "score_not_checked"),
     ),
     Rule(
         "task_begun",
@@ -1031,7 +1032,14 @@ _ROWS = (
         _OBSERVED,
         "the directory's name is not that of the task id",
         "",
-        ("task_result_missing", "task_unknown", "reused_tasks_differ", "checkpoint_identity", "artifact_directory"),
+        (
+            "task_result_missing",
+            "task_unknown",
+            "reused_tasks_differ",
+            "checkpoint_identity",
+            "artifact_directory",
+            "score_not_checked",
+        ),
     ),
     Rule(
         "task_in_two_states",
@@ -1070,6 +1078,8 @@ _ROWS = (
         "A result has the category of its events.",
         _DETAILS,
         "category is 'easy', the stream says 'hard'",
+        "",
+        ("score_differs",),
     ),
     Rule(
         "task_left_running",
@@ -1097,6 +1107,8 @@ _ROWS = (
         "A saved result is of a task that the stream knows.",
         _EVENTS,
         "the task has a result, and the stream knows nothing of it",
+        "",
+        ("score_differs",),
     ),
     Rule(
         "reused_tasks_differ",
@@ -1105,6 +1117,8 @@ _ROWS = (
         "As many results have no events as tasks were reused.",
         _EVENTS,
         "8 tasks have results without events, 9 were reused",
+        "",
+        ("score_differs",),
     ),
     Rule(
         "task_result_missing",
@@ -1113,6 +1127,8 @@ _ROWS = (
         "A result that was saved is there.",
         _EVENTS,
         "the stream says that the result was saved, and it is not there",
+        "",
+        ("score_differs",),
     ),
     Rule(
         "attempt_plan_differs",
@@ -1132,7 +1148,7 @@ _ROWS = (
         _EVENTS,
         "attempt 2 finished, and task.json does not list it",
         "",
-        ("task_shape",),
+        ("task_shape", "score_differs"),
     ),
     Rule(
         "result_missing",
@@ -1142,7 +1158,7 @@ _ROWS = (
         _DETAILS,
         "the attempt has no result.json",
         "",
-        ("task_result_missing",),
+        ("task_result_missing", "score_differs"),
     ),
     Rule(
         "result_file",
@@ -1152,7 +1168,7 @@ _ROWS = (
         _OBSERVED,
         "status is 'fine', which no attempt has",
         "",
-        ("task_state", "task_severity", "retry_count", "task_result_missing"),
+        ("task_state", "task_severity", "retry_count", "task_result_missing", "score_not_checked"),
     ),
     Rule(
         "retry_count",
@@ -1179,6 +1195,54 @@ _ROWS = (
         "A diagnostics file can be read and is of its attempt.",
         _OBSERVED,
         "it is of task 'b', attempt 1",
+    ),
+    # -- score
+    Rule(
+        "score_differs",
+        "error",
+        "score",
+        "Every value and count of metrics.json follows from the task details.",
+        _SCORE,
+        "correct.avg@2 value is 0.9, the details give 0.8",
+        "don't use the number; `agentcompass summary` computes it again",
+        ("summary_differs",),
+    ),
+    Rule(
+        "score_not_checked",
+        "info",
+        "score",
+        "The score was computed in a way that is known here.",
+        _SCORE,
+        "f1.avg@1: the aggregation 'ratio_of_sums' is the benchmark's own",
+        "AgentCompass and the benchmark must compute it",
+    ),
+    Rule(
+        "evaluation_failed",
+        "error",
+        "score",
+        "A completed run has an official score.",
+        _SCORE,
+        "evaluation_failed is true, and the run's status is completed",
+        "",
+        ("score_differs", "summary_differs"),
+    ),
+    Rule(
+        "summary_missing",
+        "error",
+        "score",
+        "A summary.md goes with each metrics.json.",
+        _SCORE,
+        "metrics.json is there, summary.md is not",
+        "`agentcompass summary` writes it again",
+    ),
+    Rule(
+        "summary_differs",
+        "error",
+        "score",
+        "summary.md shows what metrics.json holds.",
+        _SCORE,
+        "it says '**Error:** 0', metrics.json gives '**Error:** 5'",
+        "trust metrics.json if it follows from the details",
     ),
     # -- artifacts
     Rule(

@@ -185,6 +185,24 @@ BREAKS: dict[str, Break] = {
     "retry_count": Break("r_ok", b.edit_task("attempt-1/result.json", lambda result: result.update(retry_count=4))),
     "retry_files": Break("r_retry2", lambda run: b.first_retries(run).unlink()),
     "retry_file": Break("r_retry2", b.edit_retry_file),
+    # -- score
+    "score_differs": Break(
+        "r_retry2", b.edit_file("metrics.json", lambda metrics: metrics["series"][0].update(value=0.9))
+    ),
+    "score_not_checked": Break(
+        "r_ok", b.edit_file("metrics.json", lambda metrics: metrics["series"][0].update(aggregation="ratio_of_sums"))
+    ),
+    "evaluation_failed": Break(
+        "r_ok", b.edit_file("metrics.json", lambda metrics: metrics.update(evaluation_failed=True))
+    ),
+    "summary_missing": Break("r_ok", lambda run: (run / "summary.md").unlink()),
+    "summary_differs": Break(
+        "r_ok",
+        lambda run: (
+            (run / "summary.md").write_text((run / "summary.md").read_text().replace("Error:** 0", "Error:** 1"))
+            and None
+        ),
+    ),
     # -- artifacts
     "checkpoint_file": Break("r_ok", lambda run: (b.attempt_dir(run) / "checkpoint.json").write_text("") and None),
     "checkpoint_old_schema": Break("r_ok", b.edit_evaluation(story.older_evaluation)),

@@ -104,6 +104,8 @@ class DetailsReader:
             status=result.status,
             severity=result.severity if result.is_result and result.classified else None,
             retry_count=result.retry_count,
+            metrics=result.metrics,
+            only_retry_count=result.problem is None and result.status is None and not result.faults,
             retries=self._retries(attempt),
         )
 

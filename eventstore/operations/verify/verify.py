@@ -43,12 +43,13 @@ from eventstore.stream.scan import STREAM_NAME, Scan, scan
 from projections.fold import Base
 from projections.snapshots import progress, replay
 from projections.verify import lifecycle
-from projections.verify.details import check_details
+from projections.verify.details import TaskFacts, check_details
 from projections.verify.files import Document, Facts, check_files
 from projections.verify.findings import MAX_FINDINGS_PER_CODE, Notes
 from projections.verify.payloads import DuplicateKeys, Endings
 from projections.verify.plans import TaskPlans
 from projections.verify.rules import RULES
+from projections.verify.score import SUMMARY, ScoreCheck
 from projections.verify.texts import LOG_NAME, StreamSecrets
 
 from .details import DetailsReader
@@ -164,6 +165,11 @@ def verify_run(run: RunDir, options: Options | None = None, known: "Prefix | Non
     checked = Checking(run, options)
     checked.known = known
     return checked.guarded(checked.run)
+
+
+def _taken(score: ScoreCheck, task: TaskFacts) -> TaskFacts:
+    score.take(task)
+    return task
 
 
 class Checking:
@@ -291,8 +297,25 @@ class Checking:
                 pass
         else:
             found = (self.path / DETAILS_NAME).is_dir()
-            check_details(self.notes, reader.tasks(), self.watched, plan=plan or None, found=found)
+            score = ScoreCheck(self._members(METRICS_NAME), info, self._members(PARAMS_NAME))
+            tasks = (_taken(score, task) for task in reader.tasks())
+            check_details(self.notes, tasks, self.watched, plan=plan or None, found=found)
+            if found:
+                score.finish(self.notes, self._summary())
         self.detail_files, self.bytes = reader.files, self.bytes + reader.bytes
+
+    def _summary(self) -> Document | str | None:
+        """Return the text of summary.md, its problem, or None where there is none."""
+        path = self.path / SUMMARY
+        try:
+            content = read_bytes(path)
+        except FileNotFoundError:
+            return None
+        except InputError as error:
+            return Document(problem=error.message.removeprefix(f"{path}: "))
+        self.files.add(SUMMARY)
+        self.bytes += len(content)
+        return content.decode("utf-8", "replace")
 
     def _look_for_leftovers(self, live: bool) -> None:
         for entry in sorted(os.listdir(self.path)):
