@@ -13,13 +13,15 @@ from . import output
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--status", required=True, type=click.Choice(CLOSING_STATUSES), help="How the run ended.")
 @click.option("--error", metavar="TEXT", help="Why it ended, as far as you know.")
+@click.option("--force", is_flag=True, help="Although run_info.json says that the run ended otherwise.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(run: Path, status: str, error: str | None, as_json: bool) -> int:
+def command(run: Path, status: str, error: str | None, force: bool, as_json: bool) -> int:
     """Append run_finished to RUN, which died without it, and rebuild its snapshots.
 
-    Refused (exit 1) if RUN has a terminal event, or if its writer may live; what was seen of it is shown.
+    Refused (exit 1) if RUN has a terminal event, if its run_info.json says that it ended otherwise (unless --force is
+    given), or if its writer may live; what was seen of it is shown.
     """
-    closed = close_run(run, status, error)
+    closed = close_run(run, status, error, force=force)
     if as_json:
         output.print_json(_document(closed))
     else:

@@ -53,13 +53,15 @@ def close_run(
     status: str,
     error: str | None = None,
     *,
+    force: bool = False,
     clock: Callable[[], float] = time.time,
     files: FileSystem = REAL,
 ) -> Closed:
     """Append `run_finished` to a run that died, durably, and rebuild its snapshots.
 
-    Raises RefusedError if the run has its terminal event, has no stream, or its writer may live; LockedError if the
-    lock is held; DamagedError if the stream needs a repair first; UsageError for a status that no run ends with.
+    Raises RefusedError if the run has its terminal event, has no stream, its writer may live, or `run_info.json` says
+    that it ended otherwise (unless `force`: the end that is given replaces the stored one); LockedError if the lock is
+    held; DamagedError if the stream needs a repair first; UsageError for a status that no run ends with.
     """
     if status not in CLOSING_STATUSES:
         raise UsageError(f"a run ends as {', '.join(CLOSING_STATUSES)}, not as {status!r}")
@@ -67,6 +69,8 @@ def close_run(
     run_dir = run.path
     ended, last_timestamp = _look(run)
     _refuse_ended(run_dir, ended)
+    if not force:
+        _refuse_contradiction(run, status)
     life = life_of(run_dir, last_timestamp=last_timestamp, clock=clock)
     evidence = [*life.evidence, *evidence_of(run_dir, last_timestamp, clock())]
     if life.writing or _may_live_elsewhere(run_dir, clock()):
@@ -103,6 +107,19 @@ def _refuse_ended(run_dir: Path, ended: Json | None) -> None:
             f"{run_dir}: the run has its terminal event, {ended.get('status')}; "
             "compass-es replay rebuilds its snapshots",
             run_dir,
+        )
+
+
+def _refuse_contradiction(run: Run, status: str) -> None:
+    """AgentCompass stores how a run ended before it emits the event: what is stored is known better than guessed."""
+    info = run.files.run_info.members or {}
+    stored = run_info.stored_end(info)
+    if stored is not None and stored != status:
+        when = f" at {info['finished_at']}" if info.get("finished_at") else ""
+        raise RefusedError(
+            f"{run.path}: {run.files.run_info.path.name} says that the run ended as {stored}{when}: close it as that, "
+            "or contradict it with --force",
+            run.path,
         )
 
 

@@ -31,8 +31,6 @@ from projections.timeline import unsaved_tasks
 from .request import Request
 from .run_log import RunLog
 
-_END = ("status", "finished_at", "error")
-
 
 class Session(Struct):
     """What a recorder begins with. `owned` tells that every line of the stream is one of ours.
@@ -151,9 +149,7 @@ def found_session(
         if not first and block.lines:
             first.append(block.lines[0])
             if read_proof(block.lines[0]) is not None:
-                # Our own streams tell exactly when they began, and how they ended.
-                state.progress.started_at = None
-                state.run_info.stored = {name: v for name, v in (info or {}).items() if name not in _END} or None
+                state.progress.started_at = None  # our own streams tell exactly when they began
         folding.apply_block(state, block)
         if told is not None:
             unsaved_tasks.apply_block(told, block)
@@ -176,15 +172,17 @@ def found_session(
         log.close()
         raise
     owned = not first or read_proof(first[0]) is not None
+    record = run_info.record(state.run_info)
+    has_stored_end = bool(first) and run_info.stored_end(record) is not None
     return Session(
         run_dir=run_dir,
         log=log,
         state=state,
         secrets=secrets,
-        request=_stored_request(run_info.record(state.run_info)),
+        request=_stored_request(record),
         started=_stored_start(state),
         run_log=run_log,
-        finished=state.run_info.ended is not None,
+        finished=state.run_info.ended is not None or (owns_run_info and has_stored_end),
         owned=owned,
         keeps_run_info=not run_info.is_analysis_only(state.run_info),
         told=told if ours or owned else None,

@@ -107,8 +107,8 @@ _ROWS = (
     Cause(
         "records_stopped",
         "infrastructure",
-        "the stream stopped while the run went on: writing it failed",
-        "trust run.log and the details; the stream ends early",
+        "the stream stopped before the run did",
+        "trust run_info.json, run.log and the details; the stream ends early",
     ),
     Cause(
         "records_lost",

@@ -236,6 +236,14 @@ def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
             detail=f"signs of life for {went_on:.0f} s after the last record",
             evidence=_record(facts, marks.events - 1, "the last record"),
         )
+    if facts.status in TERMINAL_STATUSES and marks.events and marks.ended is None and not facts.analysis_only:
+        yield Signal(
+            code="records_stopped",
+            weight=RECORDS,
+            certainty="certain",
+            detail=f"{facts.status_from} says that the run ended as {facts.status}, the stream does not",
+            evidence=_record(facts, marks.events - 1, "the last record; no run_finished follows"),
+        )
     for problem in facts.problems:
         damaged = "stream_damaged" if problem.file == STREAM else "records_unreadable"
         yield Signal(code=damaged, weight=RECORDS, certainty="certain", evidence=problem, detail=problem.text)

@@ -1,18 +1,20 @@
 """`run_info.json`: status, end, error, plans and provenance, with the stored file as its base.
 
 AgentCompass writes some facts to the file before, or instead of, the stream; so on a stream that it wrote, what is
-stored stays unless the stream proves more, and an analysis-only stream changes nothing. On a stream of our own the
-stream is the truth and the file can be rebuilt from it alone (specification, "run_info.json"; docs/replay.md).
+stored stays unless the stream proves more, and an analysis-only stream changes nothing. The same holds where our
+writer records only the stream (the reporter). Where our writer keeps the file too, the stream is the truth and the file
+can be rebuilt from it alone (specification, "run_info.json"; docs/replay.md).
 """
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from eventstore.format import codec
 from eventstore.format.events import Json
+from eventstore.format.heads import session_writer
 from eventstore.format.records import Block, Head, Recorded
 from eventstore.redaction.redactor import redact_text
 from projections.fold import Base, block_of
@@ -23,6 +25,7 @@ from .progress import IDENTITY
 
 SCHEMA_VERSION = "agentcompass.run_info.v3"
 _END = ("status", "finished_at", "error")
+_NO_END = frozenset({"", "running", "pending"})
 _LATER = (*_END, "metric_artifacts", "resolved_execution_plans")
 _WANTED = frozenset({"execution_plan_resolved", "run_started", "run_finished", "metric_artifacts_written"})
 _WANTED_BUT_PLANS = _WANTED - {"execution_plan_resolved"}
@@ -32,7 +35,8 @@ class State(Struct):
     """`started` and `ended` are members of the run's first `run_started` and its last `run_finished`.
 
     `evaluates` tells that the stream has something only an evaluation has; `analyzes`, that it has the phase that only
-    a re-analysis has.
+    a re-analysis has. `owns` tells that the writer of the present session keeps `run_info.json`, `owned` that the one
+    who started the run did, `reopened` that such a writer started it again after its end.
     """
 
     stored: Json | None
@@ -45,7 +49,9 @@ class State(Struct):
     metric_artifacts: Json | None = None
     evaluates: bool = False
     analyzes: bool = False
-    sealed: bool = False
+    owns: bool = False
+    owned: bool = False
+    reopened: bool = False
 
 
 def initial(base: Base) -> State:
@@ -69,8 +75,12 @@ def apply_block(state: State, block: Block, /, *, with_plans: bool = True) -> St
     if not state.evaluates:
         _tell_kind(state, block)
     wanted = _WANTED if with_plans else _WANTED_BUT_PLANS
-    for index in [index for index, head in enumerate(block.heads) if head.event in wanted]:
-        _apply_wanted(state, block.heads[index], block.lines[index])
+    indexes = [index for index, head in enumerate(block.heads) if head.event in wanted]
+    for index in sorted({*indexes, *block.sessions}) if block.sessions else indexes:
+        if index in block.sessions:
+            state.owns = session_writer(block.lines[index]).get("owns_run_info") is True
+        if block.heads[index].event in wanted:
+            _apply_wanted(state, block.heads[index], block.lines[index])
     return state
 
 
@@ -95,12 +105,14 @@ def _apply_wanted(state: State, head: Head, line: bytes) -> None:
     event = codec.decode_accepted(line, head)
     members = codec.envelope_members(event)
     if head.event == "run_started":
-        state.started = state.started or members
-        state.sealed = state.sealed or event.log is not UNSET
+        if state.started is None:
+            state.started, state.owned = members, state.owns
+        else:
+            state.reopened = state.owns
         state.ended = None  # a run that was opened again goes on
         state.analyzes = state.analyzes or members["payload"].get("analysis") is True  # as our recorder begins one
     elif head.event == "run_finished":
-        state.ended = members
+        state.ended, state.reopened = members, False
     elif head.event == "metric_artifacts_written":
         state.metric_artifacts = newest_artifacts(state.metric_artifacts, members["payload"])
 
@@ -153,10 +165,34 @@ def _fill_in_start(info: Json, state: State) -> None:
         info["reused_from"] = payload["reused_from"]
 
 
+def stored_end(info: Json | None) -> str | None:
+    """Return the status with which a `run_info.json` says that its run has ended; None where it says no such thing."""
+    status = (info or {}).get("status")
+    return status if isinstance(status, str) and status not in _NO_END else None
+
+
+def shown_status(state: State, info: Json | None, folded: Json) -> str | None:
+    """Return the status of a run: its recorded end, else its stored end, else what its stream says so far.
+
+    `info` is its `record`, `folded` its folded `progress.json`. A re-analysis has the status that its own stream says.
+    """
+    if state.run_id is not None and is_analysis_only(state):
+        return _text(folded.get("status"))
+    end = stored_end(info)
+    if end is None and state.run_id is not None:
+        return _text(folded.get("status"))
+    return end if end is not None else _text((info or {}).get("status"))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _set_end(info: Json, state: State) -> None:
+    """The end that the stream records. Without one the stored end stays: the stream may have stopped before it."""
     ended = state.ended
     if ended is None:
-        if state.sealed:
+        if state.reopened or (state.owned and stored_end(info) is None):
             for name in _END:
                 info.pop(name, None)
         return
@@ -177,7 +213,7 @@ def _join_plans(info: Json, state: State) -> None:
     stored = info.get("resolved_execution_plans")
     joined: Json = {}
     sources = [stored if isinstance(stored, dict) else {}, plans.resolved(state.plans)]
-    for source in sources if state.sealed else reversed(sources):
+    for source in sources if state.owned else reversed(sources):
         for task_id, entry in source.items():
             attempts = entry.get("attempts") if isinstance(entry, dict) else None
             if isinstance(attempts, dict):

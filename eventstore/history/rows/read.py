@@ -104,7 +104,7 @@ def _run_row(run: PlacedRun, state: StreamState, stored: Json, damage: list[Dama
         path=key_text(str(run.path)),
         run_key=run.key,
         run_id=text(folded["run_id"] if events else info.get("run_id")),
-        status=text(folded["status"] if events else info.get("status")),
+        status=text(run_info.shown_status(state.run_info, info, folded)),
         finished="status" in info,
         error=text(info.get("error")),
         score=headline(metrics),
