@@ -50,9 +50,10 @@ def reporter(
     """An object for `on_progress=` of AgentCompass 1.0.1: a `ProgressReporter` of its own kind.
 
     `run_dir` is found by itself, by the `run.log` that AgentCompass opens for the request; name it where there is none
-    (analysis of existing results). `display` is a line on stderr (`auto`: on a terminal; `plain`; `none`) in place of
-    the display that AgentCompass switches off for a reporter. `on_event(event, progress)` is called with each event and
-    the latest snapshot. Raises UsageError where AgentCompass is not installed.
+    (analysis of existing results). One reporter serves any number of requests, one after the other. `display` is a line
+    on stderr (`auto`: on a terminal; `plain`; `none`) in place of the display that AgentCompass switches off for a
+    reporter. `on_event(event, progress)` is called with each event and the latest snapshot. Raises UsageError where
+    AgentCompass is not installed.
     """
     try:
         base: Any = import_module("agentcompass.runtime.progress").ProgressReporter
@@ -71,6 +72,7 @@ class Recording:
         self, run_dir: Path | None, durability: Durability, line: ProgressLine, on_event: OnEvent | None
     ) -> None:
         self.run_dir, self.sinks = run_dir, list[Any]()
+        self._named_dir = run_dir
         self.lost = 0
         """Events that could not be written so far and are not yet noted in the stream."""
         self._durability, self._line, self._on_event = durability, line, on_event
@@ -114,7 +116,12 @@ class Recording:
         status: str | None = None,
         payload: Json | None = None,
     ) -> None:
-        """Record one event. Never raises for what goes wrong with recording."""
+        """Record one event. Never raises for what goes wrong with recording.
+
+        A `run_started` after the end of a request begins the next one, in the directory of that request.
+        """
+        if event == "run_started" and (self._closed or (self._recorder is not None and self._recorder.finished)):
+            self._begin_next()
         if self._closed:
             return
         now = time.time()
@@ -129,7 +136,7 @@ class Recording:
         self._call_back(built, recorder)
 
     def close(self) -> None:
-        """Let the stream go; events that come later are ignored."""
+        """Let the stream go; events that come later are ignored, until a `run_started` begins the next request."""
         with self._lock:
             self._closed = True
             try:
@@ -143,6 +150,16 @@ class Recording:
                 logger.error("%d events of %s could not be recorded: %s", self.lost, self.run_dir, self._reason)
 
     # -- recording
+
+    def _begin_next(self) -> None:
+        """Forget the request that is over; the next one has a directory, a stream and losses of its own."""
+        if not self._closed:
+            self.close()
+        with self._lock:
+            self._recorder, self._closed = None, False
+            self.lost, self._reason, self._try_again_at = 0, "", 0.0
+            found = find_run_dir()
+            self.run_dir = found if found is not None else self._named_dir
 
     def _record(self, recorder: RunRecorder, event: Event) -> None:
         if self.lost:

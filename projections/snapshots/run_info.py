@@ -16,6 +16,7 @@ from eventstore.format import codec
 from eventstore.format.events import Json
 from eventstore.format.heads import session_writer
 from eventstore.format.records import Block, Head, Recorded
+from eventstore.format.values import as_text
 from eventstore.redaction.redactor import redact_text
 from projections.fold import Base, block_of
 from projections.timeline.rows import elapsed_seconds
@@ -108,11 +109,11 @@ def _apply_wanted(state: State, head: Head, line: bytes) -> None:
         if state.started is None:
             state.started, state.owned = members, state.owns
         else:
-            state.reopened = state.owns
+            state.reopened |= state.owns
         state.ended = None  # a run that was opened again goes on
         state.analyzes = state.analyzes or members["payload"].get("analysis") is True  # as our recorder begins one
     elif head.event == "run_finished":
-        state.ended, state.reopened = members, False
+        state.ended = members
     elif head.event == "metric_artifacts_written":
         state.metric_artifacts = newest_artifacts(state.metric_artifacts, members["payload"])
 
@@ -177,24 +178,20 @@ def shown_status(state: State, info: Json | None, folded: Json) -> str | None:
     `info` is its `record`, `folded` its folded `progress.json`. A re-analysis has the status that its own stream says.
     """
     if state.run_id is not None and is_analysis_only(state):
-        return _text(folded.get("status"))
+        return as_text(folded.get("status"))
     end = stored_end(info)
     if end is None and state.run_id is not None:
-        return _text(folded.get("status"))
-    return end if end is not None else _text((info or {}).get("status"))
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+        return as_text(folded.get("status"))
+    return end if end is not None else as_text((info or {}).get("status"))
 
 
 def _set_end(info: Json, state: State) -> None:
     """The end that the stream records. Without one the stored end stays: the stream may have stopped before it."""
+    if state.reopened or (state.owned and stored_end(info) is None):
+        for name in _END:  # of an earlier end, or none at all
+            info.pop(name, None)
     ended = state.ended
     if ended is None:
-        if state.reopened or (state.owned and stored_end(info) is None):
-            for name in _END:
-                info.pop(name, None)
         return
     status = str(ended.get("status") or "completed")
     agrees = info.get("status") == status

@@ -7,6 +7,7 @@ are skipped; those of the reporter by itself run everywhere.
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from eventstore.errors import UsageError
+from eventstore.format.events import RunStarted, TaskStarted
 from eventstore.operations.replay import replay_run
 from eventstore.recording.agentcompass import reporter
 from eventstore.recording.progress_line import ProgressLine, describe
+from eventstore.recording.recorder import RunRecorder
 from eventstore.stream.lock import is_locked
 from eventstore.stream.scan import scan
 from projections.snapshots import counts
@@ -31,7 +34,7 @@ needs_agentcompass = pytest.mark.skipif(
 
 def toy(results: Path, run_id: str, **options) -> dict:
     """Let AgentCompass do something with the toy benchmark, and give back what it told."""
-    argv = [PYTHON, str(ROOT / "tests" / "agentcompass_toy.py"), str(results), run_id, json.dumps(options)]
+    argv = [PYTHON, str(ROOT / "tests" / "tools" / "agentcompass_toy.py"), str(results), run_id, json.dumps(options)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     done = subprocess.run(
         argv, capture_output=True, text=True, timeout=300, cwd=results.parent, env=environment, check=False
@@ -153,7 +156,131 @@ def test_a_run_that_agentcompass_fails_is_recorded_as_failed(tmp_path):
     assert bool(told["error"]) == (info["status"] != "completed")
 
 
+@needs_agentcompass
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_an_end_that_agentcompass_stored_outlives_a_stream_that_stopped_before_it(results, tmp_path, command, status):
+    """Killed between the status and `run_finished`: no command removes, doubts or contradicts what is stored."""
+    run_dir = tmp_path / "r1"
+    shutil.copytree(results / "toy_toy_sums_toy_adder" / "r1", run_dir)
+    check_stored_end(run_dir, status, command)
+
+
+@needs_agentcompass
+def test_one_reporter_serves_request_after_request(tmp_path):
+    """A loop over models with one reporter: each run has its own whole stream."""
+    told = toy(tmp_path / "results", "r3", after=["r1", "r2"], tasks=2)
+    assert told["error"] == ""
+    for name in ("r1", "r2", "r3"):
+        run_dir = tmp_path / "results" / "toy_toy_sums_toy_adder" / name
+        recorded = events(run_dir)
+        assert {event["run_id"] for event in recorded} == {name}
+        assert (recorded[0]["event"], recorded[-1]["event"]) == ("run_started", "run_finished")
+        assert json.loads((run_dir / "progress.json").read_text())["finished_tasks"] == 2
+        assert replay_run(run_dir, write=False).changed == []
+
+
 # -- the reporter by itself, without AgentCompass
+
+
+def check_stored_end(run_dir: Path, status: str, command) -> None:
+    """Take the terminal event away, as a full disk does, and ask every command about the end that is stored."""
+    stream, info_path = run_dir / "progress.jsonl", run_dir / "run_info.json"
+    lines = stream.read_bytes().splitlines(keepends=True)
+    stream.write_bytes(b"".join(lines[:-1]))
+    lock = run_dir / "progress.lock"
+    lock.write_bytes(lock.read_bytes()[:1024])  # the writer; the promise of the last line is gone with it
+    end = {"status": status, "finished_at": "2030-01-01T00:00:00+00:00", "error": "it was so"}
+    info = json.loads(info_path.read_text()) | end
+    info_path.write_text(json.dumps(info))
+    snapshot = run_dir / "progress.json"
+    snapshot.write_text(json.dumps(json.loads(snapshot.read_text()) | {"finished_tasks": 0, "status": "running"}))
+    assert command("replay", run_dir, "--force", "--json") == 0
+    assert command.document["written"] == ["progress.json"]
+    assert json.loads(info_path.read_text()) == info
+    assert command("diagnose", run_dir, "--json") == 1
+    report = command.document
+    assert report["outcome"] == status
+    assert [cause["code"] for cause in report["causes"]].count("records_stopped") == 1
+    assert "process_died" not in [cause["code"] for cause in report["causes"]]
+    assert command("show", run_dir, "--json") == 0 and command.document["status"] == status
+    assert command("runs", run_dir, "--json") == 0 and command.document["runs"][0]["status"] == status
+    assert command("query", "SELECT status FROM runs", run_dir, "--json") == 0
+    assert command.document == [{"status": status}]
+    assert command("close", run_dir, "--status", "timed_out") == 1
+    assert f"run ended as {status}" in command.err and "--force" in command.err
+    assert json.loads(info_path.read_text()) == info
+    assert command("close", run_dir, "--status", status) == 0
+    assert json.loads(info_path.read_text()) == info
+    assert events(run_dir)[-1]["status"] == status
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_a_stored_end_outlives_a_stream_that_stopped_before_it(stand_in, tmp_path, command, status):
+    """As with the real AgentCompass: the reporter does not own run_info.json, so what is stored there stays."""
+    run_dir = prepare(tmp_path / "r")
+    told = reporter(run_dir, display="none")
+    told.emit("run_started", payload=IDS)
+    told.emit("tasks_loaded", payload={"total_tasks": 1})
+    told.emit("task_started", task_id="t")
+    told.emit("task_finished", task_id="t", status="completed", payload={"severity": ""})
+    told.emit("run_finished", status="completed")
+    told.close()
+    check_stored_end(run_dir, status, command)
+
+
+def test_a_run_with_a_stored_end_is_continued_only_after_it_is_started_again(stand_in, tmp_path):
+    """`RunRecorder.open` takes the stored end for the run's end, as it takes a recorded one."""
+    run_dir = prepare(tmp_path / "r")
+    told = reporter(run_dir, display="none")
+    told.emit("run_started", payload=IDS)
+    told.close()
+    info = json.loads((run_dir / "run_info.json").read_text())
+    (run_dir / "run_info.json").write_text(json.dumps(info | {"status": "failed", "finished_at": "x"}))
+    with RunRecorder.open(run_dir) as run:
+        assert run.finished
+        with pytest.raises(UsageError, match="the run has finished"):
+            run.append(TaskStarted(task_id="t"))
+        assert json.loads((run_dir / "run_info.json").read_text())["status"] == "failed"
+        run.append(RunStarted())
+        run.append(TaskStarted(task_id="t"))
+        assert "status" not in json.loads((run_dir / "run_info.json").read_text())
+        run.close()
+    assert "status" not in json.loads((run_dir / "run_info.json").read_text())
+    assert replay_run(run_dir, write=False, force=True).changed == []
+
+
+def test_plans_that_agentcompass_stored_win_over_those_of_the_reporters_stream(stand_in, tmp_path):
+    """The file is not ours, and the event is masked by other rules than it."""
+    run_dir = prepare(tmp_path / "r")
+    told = reporter(run_dir, display="none")
+    told.emit("run_started", payload=IDS)
+    told.emit("execution_plan_resolved", task_id="t", attempt=1, phase="plan", payload={"environment": {"id": "ours"}})
+    told.close()
+    info = json.loads((run_dir / "run_info.json").read_text())
+    plans = {"t": {"attempts": {"1": {"environment": {"id": "stored"}}}}}
+    (run_dir / "run_info.json").write_text(json.dumps(info | {"resolved_execution_plans": plans}))
+    record = replay_run(run_dir, write=False).snapshots.run_info
+    assert record["resolved_execution_plans"] == plans
+
+
+def test_a_second_request_gets_a_stream_of_its_own(stand_in, tmp_path):
+    """After `close`, or after `run_finished` alone, the next `run_started` belongs to the run whose log is open now."""
+    told = reporter(display="none")
+    for name, closes in (("a", True), ("b", False), ("c", True)):
+        handler = logging.FileHandler(prepare(tmp_path / name) / "run.log")
+        logging.getLogger().addHandler(handler)
+        try:
+            told.emit("run_started", payload=IDS)
+            told.emit("run_finished", status="completed")
+            if closes:
+                told.close()
+        finally:
+            logging.getLogger().removeHandler(handler)
+            handler.close()
+    for name in "abc":
+        assert [event["event"] for event in events(tmp_path / name)] == ["run_started", "run_finished"]
+    told.emit("task_started", task_id="late")
+    assert len(events(tmp_path / "c")) == 2
 
 
 @pytest.fixture

@@ -96,6 +96,29 @@ async def watch_loop(stalls: list[float]) -> None:
         stalls.append(time.perf_counter() - began - 0.001)
 
 
+async def evaluate(results: str, run_id: str, options: dict[str, Any], on_progress: Any) -> None:
+    """Run the toy benchmark once."""
+    await async_run_evaluation(
+        benchmark="toy_sums",
+        harness="toy_adder",
+        model="toy",
+        environment="host_process",
+        benchmark_params={"n": options.get("tasks", 6)},
+        model_base_url="http://127.0.0.1:9/v1",
+        model_api_key="sk-toy-0123456789abcdef",
+        task_concurrency=options.get("concurrency", 4),
+        k=options.get("k", 1),
+        max_retries=options.get("max_retries", 0),
+        results_dir=results,
+        run_id=run_id,
+        progress="none",
+        enable_analysis=False,
+        on_progress=on_progress,
+        log_level="ERROR",
+        reuse_run_id=options.get("reuse_run_id", ""),
+    )
+
+
 async def run(results: str, run_id: str, options: dict[str, Any]) -> dict[str, Any]:
     """One evaluation, with our reporter or with AgentCompass's own sinks."""
     on_progress, seen = None, []
@@ -107,30 +130,14 @@ async def run(results: str, run_id: str, options: dict[str, Any]) -> dict[str, A
             display="plain",
             on_event=(lambda event, progress: seen.append(progress["status"])) if options.get("callback") else None,
         )
+    for earlier in options.get("after", ()):  # the same reporter serves these requests first
+        await evaluate(results, earlier, options, on_progress)
     stalls: list[float] = []
     watching = asyncio.create_task(watch_loop(stalls))
     began = time.perf_counter()
     error = ""
     try:
-        await async_run_evaluation(
-            benchmark="toy_sums",
-            harness="toy_adder",
-            model="toy",
-            environment="host_process",
-            benchmark_params={"n": options.get("tasks", 6)},
-            model_base_url="http://127.0.0.1:9/v1",
-            model_api_key="sk-toy-0123456789abcdef",
-            task_concurrency=options.get("concurrency", 4),
-            k=options.get("k", 1),
-            max_retries=options.get("max_retries", 0),
-            results_dir=results,
-            run_id=run_id,
-            progress="none",
-            enable_analysis=False,
-            on_progress=on_progress,
-            log_level="ERROR",
-            reuse_run_id=options.get("reuse_run_id", ""),
-        )
+        await evaluate(results, run_id, options, on_progress)
     except Exception as problem:
         error = f"{type(problem).__name__}: {problem}"
     seconds = time.perf_counter() - began
