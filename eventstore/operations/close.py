@@ -25,7 +25,7 @@ from eventstore.stream.log import EventLog
 from eventstore.stream.recovery import boot_id
 from eventstore.stream.scan import STREAM_NAME
 from projections import Base
-from projections.snapshots import run_info
+from projections.snapshots import counts, run_info
 from projections.snapshots.run_info import iso_time
 
 from .replay import replay_run
@@ -89,16 +89,16 @@ def close_run(
 
 
 def _look(run: Run) -> tuple[Json | None, float | None]:
-    """The terminal event's members, if there is one, and the last record's time."""
+    """The terminal event's members, if there is one, and the time of the last record that is no bookkeeping."""
     if not run.has_stream:
         raise RefusedError(f"{run.path}: has no stream: it failed before its first event, and there is nothing to end")
-    state, last = run_info.initial(Base()), None
+    state, counted = run_info.initial(Base()), counts.initial(Base())
     for block in run.blocks():
         run_info.apply_block(state, block)
-        last = block.heads[-1].timestamp
+        counts.apply_block(counted, block)
     if run.problem is not None:
         raise InputError(run.problem, run.path)
-    return state.ended, last
+    return state.ended, counted.last_observed_at
 
 
 def _refuse_ended(run_dir: Path, ended: Json | None) -> None:

@@ -21,6 +21,7 @@ from eventstore.run.liveness import Liveness, life_of, paths_held_open, writer_o
 from eventstore.run.run import Run
 from eventstore.stream.moment import Moment
 from eventstore.stream.scan import STREAM_NAME
+from projections import sessions
 from projections.snapshots import counts, progress, run_info
 from projections.snapshots.replay import known_without_stream
 from projections.timeline import milestones, timeline
@@ -95,32 +96,36 @@ class View(Struct, kw_only=True):
     # -- times
 
     @property
-    def _times(self) -> tuple[float | None, float | None, float | None]:
-        first, last = as_number(self.progress.counts.first_timestamp), self.last_event_at
+    def _times(self) -> run_info.RunTimes:
+        first, last = as_number(self.progress.counts.first_moment), self.last_event_at
         return run_info.run_times(self.info, self.info_state.ended, first, last)
 
     @property
     def started_at(self) -> float | None:
-        """The Unix time of the first event; without events that in run_info.json."""
-        return as_number(self._times[0])
+        """The Unix time of the first event, bookkeeping aside (`projections.sessions`); else that in run_info.json."""
+        return as_number(self._times.started_at)
 
     @property
     def last_event_at(self) -> float | None:
-        """The Unix time of the last event, administrative ones left aside."""
-        return as_number(self.progress.counts.last_timestamp)
+        """The Unix time of the last event, bookkeeping left aside (`projections.sessions`)."""
+        return as_number(self.progress.counts.last_moment)
 
     @property
     def duration_seconds(self) -> float | None:
         """Seconds from the run's start to its recorded end, else to its last event; None where the clock went back."""
-        return None if self.clock_stepped else self._times[2]
+        return self._times.seconds
 
     @property
     def clock_stepped(self) -> bool:
         """Whether the clock went back so far that the run's end lies before its start."""
-        seconds = self._times[2]
-        return seconds is not None and seconds < 0
+        return self._times.clock_stepped
 
     # -- how it ended
+
+    @property
+    def closed(self) -> Json | None:
+        """What `close` noted when it gave the run its end: `life` and `evidence`; None where nobody closed it."""
+        return None if self.info_state.ended is None else sessions.closed_by(self.info_state.ended["payload"])
 
     @property
     def ended_in_stream(self) -> bool:

@@ -4,6 +4,9 @@ Mirrors what AgentCompass 1.0.1 does with each event, odd cases included: a late
 repeated `task_finished` counts twice (specification, "progress.json"; the observed fold rules). `verify` is where such
 things are reported.
 
+Where another process goes on with a run of ours (`projections.sessions`), tasks in flight go back to pending: the
+tracker of AgentCompass, which lives in one process, has no such case.
+
 A task's entry is a function of the last line that set it, so the state keeps that line and decodes it when rendering:
 of a million events only those of the tasks still active are ever decoded whole.
 """
@@ -12,12 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from eventstore.errors import MalformedLineError
 from eventstore.format import codec
 from eventstore.format.events import ADMINISTRATIVE_EVENTS, Json
 from eventstore.format.records import Block, Head, Recorded
+from projections import sessions
 from projections.fold import Base, block_of
 
 
@@ -30,6 +34,9 @@ class State(Struct):
 
     `lowest_…` and `gone` serve `parallel`: how low the two counters that never go below zero have been, and
     which tasks have left.
+
+    `returned` are tasks that went back to pending when another process took over. `first_timestamp` and
+    `last_timestamp` are the tracker's clock; `first_observed_at` and `last_observed_at` leave bookkeeping aside.
     """
 
     status: str = "created"
@@ -54,6 +61,20 @@ class State(Struct):
     events: int = 0
     first_timestamp: float | None = None
     last_timestamp: float | None = None
+    writers: sessions.State = field(default_factory=sessions.State)
+    returned: dict[str, None] = {}
+    first_observed_at: float | None = None
+    last_observed_at: float | None = None
+
+    @property
+    def first_moment(self) -> float | None:
+        """The time of the first record that tells of something, else the tracker's first."""
+        return self.first_timestamp if self.first_observed_at is None else self.first_observed_at
+
+    @property
+    def last_moment(self) -> float | None:
+        """The time of the last record that tells of something, else the tracker's last."""
+        return self.last_timestamp if self.last_observed_at is None else self.last_observed_at
 
 
 COUNTERS = (
@@ -85,8 +106,34 @@ def apply(state: State, record: Recorded, /) -> State:
 
 
 def apply_block(state: State, block: Block, /) -> State:
-    """Count a batch of records: one loop over the events that are many, a table for the rest."""
-    active, fresh = state.active, state.fresh
+    """Count a batch of records."""
+    for part in sessions.parts(state.writers, block):
+        if part.border:
+            _return_tasks(state)
+        _apply_part(state, part)
+    return state
+
+
+def _return_tasks(state: State) -> None:
+    """Another process goes on: what the one before had in flight is pending again."""
+    state.pending_tasks += state.running_tasks
+    state.running_tasks = 0
+    state.returned.update(dict.fromkeys(state.active))
+    state.active.clear()
+    state.fresh.clear()
+
+
+def _take_up(state: State, task_id: str) -> None:
+    """A process goes on with a task that another one had in flight, without starting it anew."""
+    del state.returned[task_id]
+    state.pending_tasks = max(0, state.pending_tasks - 1)
+    state.running_tasks += 1
+
+
+def _apply_part(state: State, part: sessions.Part) -> None:
+    """Count records in a row: one loop over the events that are many, a table for the rest."""
+    block = part.block
+    active, fresh, returned = state.active, state.fresh, state.returned
     started = finished = saved = 0
     for head, line in zip(block.heads, block.lines, strict=True):
         name = head.event
@@ -94,6 +141,8 @@ def apply_block(state: State, block: Block, /) -> State:
             if fresh:
                 fresh.clear()
             if task_id := head.task_id:
+                if returned and task_id in returned:
+                    _take_up(state, task_id)
                 active[task_id] = line
         elif name == "attempt_started":
             started += 1
@@ -107,7 +156,16 @@ def apply_block(state: State, block: Block, /) -> State:
     state.attempts_finished += finished
     state.partials_saved += saved
     _note_time(state, block.heads)
-    return state
+    _note_observed(state, part)
+
+
+def _note_observed(state: State, part: sessions.Part) -> None:
+    """The times of the first and the last record that tell of something at their own time."""
+    if (last := sessions.last_observation(part)) is not None:
+        state.last_observed_at = part.block.heads[last].timestamp
+        if state.first_observed_at is None:
+            first = sessions.first_observation(part)
+            state.first_observed_at = None if first is None else first.timestamp
 
 
 def _note_time(state: State, heads: list[Any]) -> None:
@@ -147,6 +205,7 @@ def _task_started(state: State, head: Head, line: bytes) -> None:
     state.lowest_pending = min(state.lowest_pending, state.pending_tasks)
     state.running_tasks += 1
     if head.task_id:
+        state.returned.pop(head.task_id, None)
         state.fresh.setdefault(head.task_id, state.active.get(head.task_id))
         state.active[head.task_id] = line
 
@@ -177,6 +236,8 @@ def _outcome(line: bytes) -> tuple[str, str]:
 
 def _task_finished(state: State, head: Head, line: bytes) -> None:
     status, severity = _outcome(line)
+    if head.task_id is not None and head.task_id in state.returned:
+        _take_up(state, head.task_id)
     state.running_tasks = max(0, state.running_tasks - 1)
     state.lowest_running = min(state.lowest_running, state.running_tasks)
     state.finished_tasks += 1
@@ -206,6 +267,7 @@ def _run_finished(state: State, head: Head, line: bytes) -> None:
     state.pending_tasks = max(0, state.total_tasks - state.finished_tasks)
     state.active.clear()
     state.fresh.clear()
+    state.returned.clear()
 
 
 _RARE: dict[str, Callable[[State, Head, bytes], None]] = {

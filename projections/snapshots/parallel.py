@@ -40,8 +40,8 @@ def initial() -> replay.State:
 
 
 def can_fold(block: Block) -> bool:
-    """Whether a batch may belong to a part."""
-    return not any(head.event in SETTING for head in block.heads)
+    """Whether a batch may belong to a part: it neither sets counters nor begins a session."""
+    return not block.sessions and not any(head.event in SETTING for head in block.heads)
 
 
 def recounts(block: Block) -> bool:
@@ -59,6 +59,8 @@ def joins(state: replay.State, part: Part) -> bool:
     before, after = state.progress.counts, part.counts
     return (
         part.recounted
+        and before.writers.settled
+        and not before.returned
         and state.run_info.evaluates
         and state.progress.ids_from_stream
         and before.pending_tasks + after.lowest_pending - _FAR >= 0
@@ -83,6 +85,10 @@ def join(state: replay.State, part: Part) -> None:
     before.events += after.events
     if after.last_timestamp is not None:
         before.last_timestamp = after.last_timestamp
+    if after.last_observed_at is not None:
+        before.last_observed_at = after.last_observed_at
+        if before.first_observed_at is None:
+            before.first_observed_at = after.first_observed_at
     _join_plans(state.run_info.plans, part.plans)
     if part.artifacts is not None:
         known = state.run_info.metric_artifacts

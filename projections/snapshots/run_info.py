@@ -19,7 +19,8 @@ from eventstore.format.records import Block, Head, Recorded
 from eventstore.format.values import as_text
 from eventstore.redaction.redactor import redact_text
 from projections.fold import Base, block_of
-from projections.timeline.rows import elapsed_seconds
+from projections.sessions import closed_by
+from projections.timeline.rows import clock_stepped, elapsed_seconds
 
 from . import plans
 from .progress import IDENTITY
@@ -234,18 +235,30 @@ def _moment(text: Any) -> float:
         return float("-inf")
 
 
-def run_times(
-    info: Json, ended: Json | None, first: float | None, last: float | None
-) -> tuple[float | None, float | None, float | None]:
-    """Return when a run began and ended, and how many seconds it took: the stream's times, else those in the file.
+class RunTimes(Struct, frozen=True):
+    """When a run began and ended, in Unix time, and how many seconds it took.
 
-    `ended` are the members of its terminal event, `first` and `last` the times of its first and last event. A run whose
-    end is recorded nowhere took as long as its events.
+    `clock_stepped` tells that the clock went back from its start to its end, so that there are no `seconds`.
+    """
+
+    started_at: float | None
+    finished_at: float | None
+    seconds: float | None
+    clock_stepped: bool
+
+
+def run_times(info: Json, ended: Json | None, first: float | None, last: float | None) -> RunTimes:
+    """Return when a run began and ended, and how long it took: the stream's times, else those in the file.
+
+    `ended` are the members of its terminal event, `first` and `last` the times of its first and last event, bookkeeping
+    left aside. A run whose end is recorded nowhere, or was recorded later by `close`, took as long as its events.
     """
     began = first if first is not None else _unix(info.get("started_at"))
     finished = _unix(info.get("finished_at")) if ended is None else ended["timestamp"]
     end = last if finished is None or (ended is None and last is not None and last > finished) else finished
-    return began, finished, elapsed_seconds(began, end)
+    if ended is not None and last is not None and closed_by(ended["payload"]) is not None:
+        end = last
+    return RunTimes(began, finished, elapsed_seconds(began, end), clock_stepped(began, end))
 
 
 def _unix(text: Any) -> float | None:

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, field
 
 from eventstore.format import codec
 from eventstore.format.records import Block, Recorded, TypedHead
+from projections import sessions
 from projections.fold import Base, block_of
 
 from . import timeline
@@ -48,7 +49,10 @@ class Finishes(Struct, frozen=True):
 
 
 class State(Struct):
-    """`rows` holds what has not ended, `finished_at` the times of the last finished tasks."""
+    """`rows` holds what has not ended, `finished_at` the times of the last finished tasks.
+
+    `last_timestamp` is that of the last record that tells of something at its own time.
+    """
 
     rows: timeline.State = field(default_factory=timeline.State)
     stays: dict[str, Stays] = {}
@@ -72,14 +76,17 @@ def apply(state: State, record: Recorded, /) -> State:
 
 def apply_block(state: State, block: Block, /) -> State:
     """Fold a batch of records."""
-    timeline.apply_block(state.rows, block)
-    for row in timeline.take_ended(state.rows):
-        if isinstance(row, PhaseRow):
-            _end_stay(state, row)
-        elif isinstance(row, RetryRow):
-            state.retries += 1
-    for fact, line in zip(read_facts(block), block.lines, strict=True):
-        _apply(state, fact, line)
+    for part in sessions.parts(state.rows.writers, block):
+        timeline.apply_part(state.rows, part)
+        for row in timeline.take_ended(state.rows):
+            if isinstance(row, PhaseRow):
+                _end_stay(state, row)
+            elif isinstance(row, RetryRow):
+                state.retries += 1
+        if part.border:
+            state.last_timestamp = None  # what no process was at work in is no silence
+        for fact, line in zip(read_facts(part.block), part.block.lines, strict=True):
+            _apply(state, fact, line, part)
     return state
 
 
@@ -100,11 +107,12 @@ def _end_stay(state: State, row: PhaseRow) -> None:
     _push(stays.recent, row.seconds)
 
 
-def _apply(state: State, fact: TypedHead, line: bytes) -> None:
+def _apply(state: State, fact: TypedHead, line: bytes, part: sessions.Part) -> None:
     now = fact.timestamp
-    if state.last_timestamp is not None and now - state.last_timestamp > state.longest_gap_seconds:
-        state.longest_gap_seconds = now - state.last_timestamp
-    state.last_timestamp = now
+    if not part.bookkeeping and sessions.is_observation(fact, line):
+        if state.last_timestamp is not None and now - state.last_timestamp > state.longest_gap_seconds:
+            state.longest_gap_seconds = now - state.last_timestamp
+        state.last_timestamp = now
     match fact.event:
         case "phase_changed" if fact.task_id and fact.payload is not None and fact.payload.error is not UNSET:
             if error := error_text(line):

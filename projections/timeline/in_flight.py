@@ -71,7 +71,12 @@ def _flight(rows: timeline.State, opened: timeline.OpenAttempt, end: float | Non
         category=None if task is None else task.category,
         attempt=opened.attempt,
         phase=phase,
-        duration_seconds=timeline.elapsed_seconds(since if started_at is None else started_at, end),
+        duration_seconds=timeline.worked_seconds(
+            rows,
+            (opened.task_id, None if attempt is None else opened.attempt),
+            since if started_at is None else started_at,
+            end,
+        ),
         phase_seconds=timeline.elapsed_seconds(since, end),
         siblings_seconds=medians.get(phase),
         retries=0 if row is None else row.retries,

@@ -5,11 +5,12 @@
 
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, field, to_builtins
 
 from eventstore.format import codec
-from eventstore.format.events import Json
+from eventstore.format.events import ADMINISTRATIVE_EVENTS, Json
 from eventstore.format.records import Block, Head, Recorded
+from projections import sessions
 from projections.fold import Base, block_of
 
 CLOCK_STEP_SECONDS = 1.0
@@ -36,7 +37,11 @@ class Place(Struct, frozen=True):
 
 
 class State(Struct):
-    """`ended` is the last terminal event, `starts` the first `run_started`s, `finished` the severities of tasks."""
+    """`ended` is the last terminal event, `starts` the first `run_started`s, `severities` are those of finished tasks.
+
+    Times and gaps are those of records that tell of something at their own time (`projections.sessions`); the time
+    between a death and the work of another process is no gap.
+    """
 
     events: int = 0
     first_timestamp: float | None = None
@@ -53,6 +58,12 @@ class State(Struct):
     lost: list[Place] = []
     severities: dict[str, tuple[str, int]] = {}
     attempts: int = 0
+    writers: sessions.State = field(default_factory=sessions.State)
+
+    @property
+    def closed(self) -> Json | None:
+        """What `close` noted when it gave a dead run its end: `life` and `evidence`."""
+        return None if self.ended is None else sessions.closed_by(self.ended.payload)
 
 
 def initial(base: Base) -> State:
@@ -67,8 +78,19 @@ def apply(state: State, record: Recorded, /) -> State:
 
 def apply_block(state: State, block: Block, /) -> State:
     """Fold a batch of records."""
-    before = state.last_timestamp
+    for part in sessions.parts(state.writers, block):
+        _apply_part(state, part)
+    return state
+
+
+def _apply_part(state: State, part: sessions.Part) -> None:
+    block, before = part.block, state.last_timestamp
+    longest = state.longest_gap_seconds
     for index, head in enumerate(block.heads):
+        if head.event in _NOTED:
+            _note(state, head, block.lines[index], block.first_seq + index)
+        if part.bookkeeping or (head.event in _LOOKED_AT and not sessions.is_observation(head, block.lines[index])):
+            continue
         now = head.timestamp
         if before is not None and now != before:
             if now - before < -CLOCK_STEP_SECONDS:
@@ -76,14 +98,12 @@ def apply_block(state: State, block: Block, /) -> State:
             elif now - before > state.longest_gap_seconds:
                 state.longest_gap_seconds = now - before
         before = now
-        if head.event in _NOTED:
-            _note(state, head, block.lines[index], block.first_seq + index)
-    if block.heads:
-        state.events += len(block.heads)
-        state.last_timestamp = before
         if state.first_timestamp is None:
-            state.first_timestamp = block.heads[0].timestamp
-    return state
+            state.first_timestamp = now
+    if part.border:
+        state.longest_gap_seconds = longest
+    state.events += len(block.heads)
+    state.last_timestamp = before
 
 
 def render(state: State, /) -> bytes:
@@ -103,6 +123,8 @@ _NOTED = frozenset(
         "attempt_started",
     }
 )
+_LOOKED_AT = frozenset({"run_finished", *ADMINISTRATIVE_EVENTS})
+"""Events that may be bookkeeping."""
 
 
 def _note_step(state: State, seq: int, seconds: float) -> None:

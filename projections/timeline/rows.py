@@ -13,7 +13,8 @@ JsonText: TypeAlias = Annotated[str, Meta(description="a JSON value as text")]
 class TaskRow(Struct, gc=False):
     """One task. `status` and `severity` are those of its last `task_finished`; `starts` and `finishes` are 1 in order.
 
-    `seconds` runs from the first start to the last finish, or to the run's last event where there is none.
+    `seconds` runs from the first start to the last finish, or to the run's last event where there is none, without the
+    time between the death of one process and the work of the next.
     """
 
     task_id: str
@@ -36,7 +37,10 @@ class TaskRow(Struct, gc=False):
 
 
 class AttemptRow(Struct, gc=False):
-    """One evaluation attempt of a task; `ended_by` is the event that ended it, None where nothing did."""
+    """One evaluation attempt of a task; `ended_by` is the event that ended it, None where nothing did.
+
+    `died`: its process was gone before it ended. `seconds` counts as that of a task does.
+    """
 
     task_id: str
     attempt: int | None
@@ -53,7 +57,7 @@ class AttemptRow(Struct, gc=False):
 
 
 class PhaseRow(Struct, gc=False):
-    """One stay in a phase. `seconds` runs to its end, or to the run's last event where it has none."""
+    """One stay in a phase. `seconds` runs to its end, or to the run's last event where it has none; see AttemptRow."""
 
     seq: int
     task_id: str | None
@@ -126,10 +130,21 @@ def as_float(value: Any) -> float:
 
 
 def elapsed_seconds(start: float | None, end: float | None) -> float | None:
-    """Seconds between two times, each taken to the microsecond: what two TIMESTAMPs of SQL differ by.
+    """Return the seconds between two times, each taken to the microsecond: what two TIMESTAMPs of SQL differ by.
 
-    None where there is none: a time is missing, or beyond all numbers.
+    None where there is no such length: a time is missing, or beyond all numbers, or the clock went back between them.
     """
+    seconds = _difference_seconds(start, end)
+    return None if seconds is None or seconds < 0 else seconds
+
+
+def clock_stepped(start: float | None, end: float | None) -> bool:
+    """Return whether the clock went back between two times, so that no length can be told."""
+    seconds = _difference_seconds(start, end)
+    return seconds is not None and seconds < 0
+
+
+def _difference_seconds(start: float | None, end: float | None) -> float | None:
     if start is None or end is None:
         return None
     try:

@@ -2,22 +2,24 @@
 
 A phase begins at a `phase_changed` and ends at the next event of the same task and attempt that shows that it is over:
 another phase, `attempt_finished`, `attempt_retry` or a new `attempt_started`; or for all attempts of a task at its
-`task_finished` or a new `task_started`; or at `run_finished`. One that nothing ended has no end: the run died in it,
-or is still in it. A repeated `phase_changed` of the same phase (progress of a download) is one span with `updates`.
-Times are Unix seconds as the events have them, so a stepped clock gives negative seconds; durations are seconds, to the
-microsecond.
+`task_finished` or a new `task_started`; or at `run_finished`. What is in flight where another process goes on, or
+where somebody else closed the run later, ended with the last record before that tells of something (`ended_by` is
+`died`). One that nothing ended has no end: the run died in it, or is still in it. A repeated `phase_changed` of the
+same phase (progress of a download) is one span with `updates`. Times are Unix seconds as the events have them;
+durations are seconds, to the microsecond, and absent where the clock went back over them.
 """
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, field
 
 from eventstore.errors import MalformedLineError
 from eventstore.format import codec
 from eventstore.format.events import Json
-from eventstore.format.records import Block, Head, Recorded, TypedHead, TypedPayload
+from eventstore.format.records import Block, Head, Recorded, TypedHead, TypedPayload, cut_block
+from projections import sessions
 from projections.fold import Base, block_of
 
 from .rows import (
@@ -30,6 +32,7 @@ from .rows import (
     TaskRow,
     as_float,
     as_int,
+    clock_stepped,
     elapsed_seconds,
     safe_text,
 )
@@ -47,9 +50,11 @@ __all__ = [
     "TaskRow",
     "apply",
     "apply_block",
+    "apply_part",
     "as_float",
     "as_int",
     "attempt_seconds",
+    "clock_stepped",
     "elapsed_seconds",
     "error_text",
     "initial",
@@ -63,6 +68,7 @@ __all__ = [
     "safe_text",
     "take_ended",
     "task_seconds",
+    "worked_seconds",
 ]
 
 
@@ -85,12 +91,28 @@ class OpenAttempt(Struct, gc=False):
     since: float | None
 
 
+class Pause(Struct, gc=False):
+    """A task or an attempt whose process died, and another one may go on with it.
+
+    `worked_seconds` is how long it was worked on before, `resumed_at` when it went on (None: it has not). `starts`
+    counts those starts of a task that came to nothing.
+    """
+
+    worked_seconds: float | None = None
+    resumed_at: float | None = None
+    starts: int = 0
+
+
 class State(Struct):
-    """Rows so far. `phases` holds those that ended, `open` what is running, by task and attempt; `last_timestamp` is
-    the newest record's.
+    """Rows so far. `phases` holds those that ended, `open` what is running, by task and attempt.
+
+    `last_timestamp` and `last_seq` are those of the newest record that tells of something at its own time
+    (`projections.sessions`). `pauses` has what another process had in flight, by task and attempt; a task's own entry
+    has None for an attempt.
 
     `cut_off` are the attempts that the run's terminal event found open, None while there is no such event. Their times
-    count up to `cut_off_at`: that event, or the record before it where somebody else closed the run later.
+    count up to `cut_off_at`: that event, or the last record before it that tells of something, where somebody else
+    closed the run later.
     """
 
     tasks: dict[str, TaskRow] = {}
@@ -100,8 +122,11 @@ class State(Struct):
     plans: list[PlanRow] = []
     open: dict[str, dict[int | None, Open]] = {}
     last_timestamp: float | None = None
+    last_seq: int | None = None
     cut_off: list[OpenAttempt] | None = None
     cut_off_at: float | None = None
+    writers: sessions.State = field(default_factory=sessions.State)
+    pauses: dict[tuple[str, int | None], Pause] = {}
 
 
 Found: TypeAlias = tuple["TaskRow | None", "AttemptRow | None", Open]
@@ -122,6 +147,18 @@ def apply(state: State, record: Recorded, /) -> State:
 
 def apply_block(state: State, block: Block, /) -> State:
     """Fold a batch of records."""
+    for part in sessions.parts(state.writers, block):
+        apply_part(state, part)
+    return state
+
+
+def apply_part(state: State, part: sessions.Part) -> None:
+    """Fold records in a row that `projections.sessions` has cut out of a batch."""
+    block = part.block
+    if part.border:
+        if block.heads[0].event == "run_finished":
+            _note_cut_off(state, state.last_timestamp)
+        _end_work(state)
     running: Running = {}
     facts = read_facts(block)
     for seq, (fact, line) in enumerate(zip(facts, block.lines, strict=True), block.first_seq):
@@ -134,13 +171,39 @@ def apply_block(state: State, block: Block, /) -> State:
                     running.pop((fact.task_id, attempt), None)
             elif event == "run_finished":
                 running.clear()
-                before = seq - block.first_seq - 1
-                last = facts[before].timestamp if before >= 0 else state.last_timestamp
-                _note_cut_off(state, last if "closed" in payload_members(line) else fact.timestamp)
+                if part.bookkeeping or sessions.closing_words(line) is not None:
+                    _close(state, part, seq - block.first_seq)
+                else:
+                    _note_cut_off(state, fact.timestamp)
+            elif event == "partial_saved" and part.bookkeeping:
+                _tell_saved(state, fact)
+                continue
             _APPLY[event](state, fact, seq, line)
-    if facts:
-        state.last_timestamp = facts[-1].timestamp
-    return state
+    _note_observed(state, part, facts)
+
+
+def _note_observed(state: State, part: sessions.Part, facts: Sequence[TypedHead]) -> None:
+    last = sessions.last_observation(part)
+    if last is not None:
+        state.last_timestamp, state.last_seq = facts[last].timestamp, part.block.first_seq + last
+
+
+def _close(state: State, part: sessions.Part, index: int) -> None:
+    """Somebody else gave a dead run its end: whatever is in flight ended with the last record that told of it."""
+    before = sessions.Part(cut_block(part.block, 0, index), bookkeeping=part.bookkeeping)
+    if before.block.heads:
+        _note_observed(state, before, read_facts(before.block))
+    _note_cut_off(state, state.last_timestamp)
+    _end_work(state)
+
+
+def _tell_saved(state: State, fact: TypedHead) -> None:
+    """A result that an earlier process had saved: told later, at a time that says nothing of the task."""
+    if fact.task_id:
+        task = state.tasks.get(fact.task_id)
+        if task is None:
+            task = state.tasks[fact.task_id] = TaskRow(fact.task_id, fact.category)
+        task.partials_saved += 1
 
 
 def read_facts(block: Block) -> Sequence[TypedHead]:
@@ -237,7 +300,69 @@ def _opened(state: State, fact: TypedHead) -> Open:
     found = attempts.get(fact.attempt)
     if found is None:
         found = attempts[fact.attempt] = Open()
+        if state.pauses:
+            _resume_attempt(state, fact)
     return found
+
+
+# -- what another process goes on with
+
+
+def _end_work(state: State) -> None:
+    """End whatever is in flight with the last record that told of something: its process died."""
+    now, seq = state.last_timestamp, state.last_seq
+    for going_on in open_attempts(state):
+        task_id, number = going_on.task_id, going_on.attempt
+        row = state.attempts.get((task_id, number))
+        if row is not None:
+            row.seconds = worked_seconds(state, (task_id, number), row.started_at, now)
+            row.finished_at, row.ended_by = now, "died"
+            state.pauses[task_id, number] = Pause(row.seconds)
+    for task in state.tasks.values():
+        if _is_open(state, task):
+            task.seconds = worked_seconds(state, (task.task_id, None), task.started_at, now)
+            state.pauses[task.task_id, None] = Pause(task.seconds, starts=task.starts - task.finishes)
+    for attempts in state.open.values():
+        for opened in attempts.values():
+            if opened.phase is not None:
+                _cut_phase(state, opened.phase, now, seq)
+    state.open.clear()
+
+
+def _cut_phase(state: State, row: PhaseRow, now: float | None, seq: int | None) -> None:
+    row.ended_at, row.ended_by, row.ended_seq = now, "died", seq
+    row.seconds = elapsed_seconds(row.started_at, now)
+    state.phases.append(row)
+
+
+def _resume_attempt(state: State, fact: TypedHead) -> None:
+    """A process goes on with an attempt, and its task, that another one had in flight."""
+    key = (fact.task_id or "", fact.attempt)
+    row, pause = state.attempts.get(key), state.pauses.get(key)
+    if row is not None and row.ended_by == "died" and pause is not None:
+        pause.resumed_at, row.ended_by, row.finished_at = fact.timestamp, None, None
+    task = state.pauses.get((key[0], None))
+    if task is not None and task.resumed_at is None:
+        task.resumed_at = fact.timestamp
+        task.starts -= 1  # it goes on without starting anew
+
+
+def worked_seconds(
+    state: State, key: tuple[str, int | None], started_at: float | None, end: float | None
+) -> float | None:
+    """Return the seconds from a start to an end, without the time in which no process worked on it."""
+    pause = state.pauses.get(key) if state.pauses else None
+    if pause is None:
+        return elapsed_seconds(started_at, end)
+    if pause.resumed_at is None:
+        return pause.worked_seconds
+    since = elapsed_seconds(pause.resumed_at, end)
+    if since is None or pause.worked_seconds is None:
+        return None
+    return round(pause.worked_seconds + since, 6)
+
+
+# -- the events
 
 
 def _phase_changed(state: State, fact: TypedHead, seq: int, line: bytes, running: Running) -> None:
@@ -290,13 +415,13 @@ def _end_all(state: State, task_id: str, fact: TypedHead, seq: int) -> None:
         _end_phase(state, opened, fact, seq)
         row = state.attempts.get((task_id, number))
         if row is not None and row.ended_by is None:
-            _end_attempt(row, fact)
+            _end_attempt(state, row, fact)
 
 
-def _end_attempt(row: AttemptRow, fact: TypedHead) -> None:
+def _end_attempt(state: State, row: AttemptRow, fact: TypedHead) -> None:
     row.finished_at = fact.timestamp
     row.ended_by = fact.event
-    row.seconds = elapsed_seconds(row.started_at, fact.timestamp)
+    row.seconds = worked_seconds(state, (row.task_id, row.attempt), row.started_at, fact.timestamp)
 
 
 def _task_started(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
@@ -304,6 +429,9 @@ def _task_started(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
     if task is None:
         return
     _end_all(state, task.task_id, fact, seq)
+    pause = state.pauses.get((task.task_id, None)) if state.pauses else None
+    if pause is not None and pause.resumed_at is None:
+        pause.resumed_at = fact.timestamp
     task.starts += 1
     if task.started_at is None:
         task.started_at = fact.timestamp
@@ -319,7 +447,7 @@ def _task_finished(state: State, fact: TypedHead, seq: int, line: bytes) -> None
     task.status = fact.status or "completed"
     task.severity = safe_text(_position(line)[1]) or None
     task.finished_at = fact.timestamp
-    task.seconds = elapsed_seconds(task.started_at, fact.timestamp)
+    task.seconds = worked_seconds(state, (task.task_id, None), task.started_at, fact.timestamp)
 
 
 def _attempt_started(state: State, fact: TypedHead, seq: int, line: bytes) -> None:
@@ -340,7 +468,7 @@ def _attempt_finished(state: State, fact: TypedHead, seq: int, line: bytes) -> N
     _end_phase(state, opened, fact, seq)
     if row is not None:
         row.status = fact.status
-        _end_attempt(row, fact)
+        _end_attempt(state, row, fact)
     if task is not None:
         task.attempts_finished += 1
 
@@ -448,22 +576,27 @@ def rows(state: State) -> list[Struct]:
     if last is not None:
         for attempt in state.attempts.values():
             if attempt.ended_by is None and attempt.started_at is not None:
-                attempt.seconds = elapsed_seconds(attempt.started_at, last)
+                key = (attempt.task_id, attempt.attempt)
+                attempt.seconds = worked_seconds(state, key, attempt.started_at, last)
         for task in state.tasks.values():
             if task.finishes == 0 and task.started_at is not None:
-                task.seconds = elapsed_seconds(task.started_at, last)
+                task.seconds = worked_seconds(state, (task.task_id, None), task.started_at, last)
     return [*state.tasks.values(), *state.attempts.values(), *open_phases(state), *take_ended(state)]
 
 
 def task_seconds(state: State, task: TaskRow) -> float | None:
     """Return how long a task took; one that has not finished counts up to the last record before the run's end."""
-    return task.seconds if task.finishes else elapsed_seconds(task.started_at, _last_moment(state))
+    if task.finishes:
+        return task.seconds
+    return worked_seconds(state, (task.task_id, None), task.started_at, _last_moment(state))
 
 
 def attempt_seconds(state: State, attempt: AttemptRow) -> float | None:
     """Return how long an attempt took; one that has not ended counts as a task does."""
     ended = attempt.ended_by is not None and attempt.ended_by != "run_finished"
-    return attempt.seconds if ended else elapsed_seconds(attempt.started_at, _last_moment(state))
+    if ended:
+        return attempt.seconds
+    return worked_seconds(state, (attempt.task_id, attempt.attempt), attempt.started_at, _last_moment(state))
 
 
 def _last_moment(state: State) -> float | None:
@@ -480,10 +613,15 @@ def open_attempts(state: State) -> list[OpenAttempt]:
                 found.append(OpenAttempt(task_id, number, opened.phase, opened.since))
     counted = {attempt.task_id for attempt in found}
     for task in state.tasks.values():
-        if task.starts > task.finishes and task.task_id not in counted:
+        if _is_open(state, task) and task.task_id not in counted:
             opened = state.open.get(task.task_id, {}).get(None, Open())
             found.append(OpenAttempt(task.task_id, None, opened.phase, None))
     return found
+
+
+def _is_open(state: State, task: TaskRow) -> bool:
+    pause = state.pauses.get((task.task_id, None)) if state.pauses else None
+    return task.starts - (0 if pause is None else pause.starts) > task.finishes
 
 
 def open_phases(state: State) -> list[PhaseRow]:

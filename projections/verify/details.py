@@ -138,7 +138,7 @@ def _check_against_stream(notes: Notes, task: TaskFacts, watched: State) -> bool
         return False
     said = watched.finished.get(task.task_id)
     if said is None:
-        going_on = watched.active.get(task.task_id) or watched.cut_off.get(task.task_id)
+        going_on = (watched.active | watched.interrupted | watched.cut_off).get(task.task_id)
         if going_on is not None and task.published:
             words = "the result is saved, and the stream has no task_finished"
             notes.add("task_saved_early", words, file=task.path, task_id=task.task_id)

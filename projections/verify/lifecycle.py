@@ -21,6 +21,7 @@ import msgspec
 
 from eventstore.format.events import ADMINISTRATIVE_EVENTS, SEVERITIES, SPECIFIED_EVENTS, TERMINAL_STATUSES, Json
 from eventstore.format.records import Block, Head, Recorded
+from projections import sessions
 from projections.fold import Base, block_of
 
 from . import lifecycle_tasks as tasks
@@ -48,7 +49,23 @@ def apply(state: State, record: Recorded, /) -> State:
 
 def apply_block(state: State, block: Block, /) -> State:
     """Check a batch of records; findings go to `state.notes`."""
-    active = state.active
+    _check_repeats(state, block)
+    for part in sessions.parts(state.writers, block):
+        if part.border:
+            _end_work(state)
+        _apply_part(state, part)
+    return state
+
+
+def _end_work(state: State) -> None:
+    """Another process goes on: what the one before had in flight may begin anew, and the run be summarized again."""
+    state.interrupted.update(state.active)
+    state.active.clear()
+    state.summarizing = False
+
+
+def _apply_part(state: State, part: sessions.Part) -> None:
+    block, active = part.block, state.active
     first = block.heads[0].event
     if state.events == 0 and first != "run_started" and first not in ADMINISTRATIVE_EVENTS:
         state.notes.add("no_run_started", f"the stream begins with {short(first)}", Place(block, 0))
@@ -68,9 +85,7 @@ def apply_block(state: State, block: Block, /) -> State:
         else:
             _dispatch(state, Place(block, index), head, line)
     state.events += len(block.heads)
-    _check_clock(state, block)
-    _check_repeats(state, block)
-    return state
+    _check_clock(state, part)
 
 
 def finish(state: State) -> Notes:
@@ -79,7 +94,7 @@ def finish(state: State) -> Notes:
         state.notes.add("run_live", f"the writer lives: {state.live}")
     elif state.events and state.ended is None:
         state.notes.add("no_terminal_event", f"the stream stops after {state.events} events without run_finished")
-        for task_id, task in state.active.items():
+        for task_id, task in (state.interrupted | state.active).items():
             tasks.note_in_flight(state, task_id, task, None)
     if state.analyzes and not state.evaluates:
         state.notes.add("analysis_stream", "the stream is a re-analysis: the evaluation's own stream is not here")
@@ -124,16 +139,17 @@ def _repair_in_words(payload: Json) -> str:
 
 def _run_started(state: State, place: Place, head: Head, line: bytes) -> None:
     payload = payload_of(line)
-    if state.sessions:
+    if state.starts:
         ended = "after the run had ended" if state.ended is not None else f"with {len(state.active)} tasks open"
         state.notes.add("run_restarted", f"run_started again, {ended}", place)
     require(state, place, payload, "run_started", ("benchmark", "harness", "environment", "model"))
     _take_limits(state, payload.get("request"))
-    state.sessions += 1
+    state.starts += 1
     state.started = state.started or payload
     state.ended = state.status = None
     state.loaded = state.reuse_loaded = state.summarizing = False
     state.active.clear()
+    state.interrupted.clear()
     state.finished.clear()
     state.positions.clear()
 
@@ -200,7 +216,8 @@ def _run_finished(state: State, place: Place, head: Head, line: bytes) -> None:
         state.notes.add("unknown_status", f"run_finished with status {short(envelope.status)}", place)
     if state.ended is not None:
         state.notes.add("repeated_event", "run_finished again", place)
-    for task_id, task in state.active.items():
+    open_tasks = state.interrupted | state.active
+    for task_id, task in open_tasks.items():
         if status == "completed":
             words = "the run completed although this task has not finished"
             state.notes.add("completed_with_open_task", words, place, task_id=task_id)
@@ -210,13 +227,14 @@ def _run_finished(state: State, place: Place, head: Head, line: bytes) -> None:
         _check_completeness(state, place)
     state.status = status
     state.ended = {"status": envelope.status, "timestamp": head.timestamp, "payload": payload_of(line)}
-    state.cut_off |= state.active
+    state.cut_off |= open_tasks
     state.active.clear()
+    state.interrupted.clear()
 
 
 def _check_completeness(state: State, place: Place) -> None:
     finished = state.reused_tasks + len(state.finished)
-    if state.total_tasks is not None and not state.active and finished != state.total_tasks:
+    if state.total_tasks is not None and not (state.active or state.interrupted) and finished != state.total_tasks:
         words = f"the run completed with {finished} tasks finished or reused of {state.total_tasks} loaded"
         state.notes.add("completed_but_incomplete", words, place)
     if not state.summarizing:
@@ -244,12 +262,17 @@ assert _RULES.keys() == SPECIFIED_EVENTS.keys()
 # -- clock
 
 
-def _check_clock(state: State, block: Block) -> None:
-    """Steps back, silences and times that are none; a block whose times only rise, without a gap, costs one sort."""
+def _check_clock(state: State, part: sessions.Part) -> None:
+    """Steps back, silences and times that are none; a block whose times only rise, without a gap, costs one sort.
+
+    Bookkeeping has its own time, which says nothing of the run's; and while no process works, there is no silence.
+    """
+    block = part.block
     times = [head.timestamp for head in block.heads]
     before = state.last_timestamp
     try:
-        if times == sorted(times) and times[0] > 0 and times[-1] < LATEST_TIMESTAMP and block.offsets is None:
+        rising = times == sorted(times) and times[0] > 0 and times[-1] < LATEST_TIMESTAMP
+        if rising and block.offsets is None and not part.bookkeeping:
             start = times[0] if before is None else before
             if times[0] - start >= 0 and times[-1] - start < SILENT_GAP_SECONDS:
                 state.last_timestamp = times[-1]
@@ -257,13 +280,13 @@ def _check_clock(state: State, block: Block) -> None:
     except OverflowError:
         pass
     for index, now in enumerate(times):
-        if block.heads[index].event == "stream_repaired":
-            continue  # it may come long after the run
         if not is_moment(now):
             state.notes.add("odd_timestamp", f"timestamp {short(now)} is no moment in time", Place(block, index))
             continue
+        if part.bookkeeping or not sessions.is_observation(block.heads[index], block.lines[index]):
+            continue
         if state.last_timestamp is not None:
-            _check_step(state, Place(block, index), float(now) - state.last_timestamp)
+            _check_step(state, Place(block, index), float(now) - state.last_timestamp, at_work=not part.border)
         state.last_timestamp = float(now)
 
 
@@ -289,10 +312,10 @@ def is_moment(value: Any) -> bool:
     return (isinstance(value, int) or math.isfinite(value)) and 0 < value < LATEST_TIMESTAMP
 
 
-def _check_step(state: State, place: Place, seconds: float) -> None:
+def _check_step(state: State, place: Place, seconds: float, *, at_work: bool) -> None:
     if seconds < 0:
         state.clock_steps += 1
         words = f"the clock stands {-seconds:.3f} s before the event before it"
         state.notes.add("clock_back", words, place)
-    elif seconds >= SILENT_GAP_SECONDS:
+    elif seconds >= SILENT_GAP_SECONDS and at_work:
         state.notes.add("silent_gap", f"{seconds:.0f} s passed without an event", place)

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from eventstore.errors import MalformedLineError
 from eventstore.format import codec
 from eventstore.format.events import Json
+from projections import sessions
 
 from .findings import Notes, Place
 
@@ -78,9 +79,10 @@ def _is_plain(spelling: bytes) -> bool:
 
 
 class State(Struct):
-    """`active`, `finished` and `cut_off` (open when the run ended) hold tasks by id.
+    """`active`, `finished` and `cut_off` (open when the run ended) hold tasks by id; so does `interrupted`, those that
+    were open when another process took over and that it has not begun anew.
 
-    `sessions` counts `run_started`; the limits come from the request.
+    `writers` tells whose session it is, `starts` counts `run_started`; the limits come from the request.
 
     `live` is the evidence of a writer at work, set by whoever can see it before `finish`.
     """
@@ -92,7 +94,9 @@ class State(Struct):
     finished: dict[str, Task] = field(default_factory=dict)
     cut_off: dict[str, Task] = field(default_factory=dict)
     positions: dict[Any, str] = field(default_factory=dict)
-    sessions: int = 0
+    interrupted: dict[str, Task] = field(default_factory=dict)
+    writers: sessions.State = field(default_factory=sessions.State)
+    starts: int = 0
     events: int = 0
     analyzes: bool = False
     evaluates: bool = False

@@ -37,6 +37,7 @@ def task_started(state: State, place: Place, head: Head, line: bytes) -> None:
         state.notes.add("out_of_order", "task_started before tasks_loaded", place, task_id=head.task_id)
     if state.summarizing:
         state.notes.add("out_of_order", "task_started after summary_started", place, task_id=head.task_id)
+    state.interrupted.pop(head.task_id, None)
     if head.task_id in state.active or head.task_id in state.finished:
         state.notes.add("task_started_twice", "the task had started before", place, task_id=head.task_id)
         state.finished.pop(head.task_id, None)
@@ -66,6 +67,10 @@ def _task_of(state: State, place: Place, head: Head) -> Task | None:
     """The running task that an event speaks of; what is wrong with it otherwise is noted."""
     task = state.active.get(head.task_id) if head.task_id is not None else None
     if task is not None:
+        return task
+    if head.task_id in state.interrupted and head.task_id is not None:
+        # Another process goes on with it where the one before was, without starting it anew.
+        task = state.active[head.task_id] = state.interrupted.pop(head.task_id)
         return task
     if head.task_id is None:
         state.notes.add("no_task_id", f"{head.event} without a task_id", place)

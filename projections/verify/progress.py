@@ -76,7 +76,7 @@ def _same(name: str, stored: Any, said: Any) -> bool:
 
 def _check_start(notes: Notes, stored: Json, watched: lifecycle.State, first_timestamp: float | None) -> None:
     """The stream doesn't hold the tracker's start, so `elapsed_seconds` is judged by the start that it gives."""
-    if first_timestamp is None or watched.sessions != 1 or not lifecycle.is_moment(first_timestamp):
+    if first_timestamp is None or watched.starts != 1 or not lifecycle.is_moment(first_timestamp):
         return
     early = first_timestamp - (stored["updated_at"] - stored["elapsed_seconds"])
     if not -2 * ELAPSED_TOLERANCE_SECONDS <= early <= EARLIEST_START_SECONDS:

@@ -365,7 +365,7 @@ class Checking:
         with contextlib.suppress(OSError, ValueError), (self.path / STREAM_NAME).open("rb") as file:
             content = mmap.mmap(file.fileno(), self.stream_bytes, access=mmap.ACCESS_READ)
             for finding in wanted:
-                last = self.watched.active[str(finding.task_id)].last
+                last = (self.watched.interrupted | self.watched.active)[str(finding.task_id)].last
                 offset = content.rfind(last) if last else -1
                 if offset >= 0:
                     line = self.stream_lines - content[offset:].count(b"\n") + 1
