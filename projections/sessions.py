@@ -135,11 +135,24 @@ def closed_by(payload: Json) -> Json | None:
     return closed if isinstance(closed, dict) else None
 
 
+_MAY_BE_BOOKKEEPING = frozenset({"run_finished", *ADMINISTRATIVE_EVENTS})
+
+
 def is_observation(head: Head, line: bytes) -> bool:
     """Return whether a record tells of something at the time that it has."""
     if head.event == "run_finished":
         return closing_words(line) is None
     return head.event not in ADMINISTRATIVE_EVENTS
+
+
+def observations(part: Part) -> Iterable[tuple[int, Head]]:
+    """Return the records that tell of something at their own time, each with its index."""
+    if part.bookkeeping:
+        return ()
+    heads, lines = part.block.heads, part.block.lines
+    if _MAY_BE_BOOKKEEPING.isdisjoint(head.event for head in heads):
+        return enumerate(heads)
+    return [(index, head) for index, head in enumerate(heads) if is_observation(head, lines[index])]
 
 
 def first_observation(part: Part) -> Head | None:

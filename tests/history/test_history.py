@@ -355,10 +355,13 @@ def test_several_paths_have_keys_from_what_they_have_in_common(tmp_path: Path) -
 
 
 def test_a_run_that_died_has_the_phase_it_died_in() -> None:
-    """And what was in flight when the writer went."""
-    sql = "SELECT task_id, phase, ended_at, ended_by FROM phases WHERE ended_by = 'died' AND run_key LIKE '%kill_mid'"
+    """And what was in flight when the writer went: it ended with the run's last event."""
+    sql = (
+        "SELECT task_id, phase, ended_at = last_event_at, ended_by FROM phases JOIN runs USING (run_key)"
+        " WHERE ended_by = 'died' AND run_key LIKE '%kill_mid'"
+    )
     got = rows(ROOT, sql)
-    assert ("arith-009", "retry_wait", None, "died") in got
+    assert ("arith-009", "retry_wait", True, "died") in got
     assert {ended_by for _, _, _, ended_by in got} == {"died"}
     life = rows(ROOT, "SELECT life, stored_status FROM runs WHERE run_key LIKE '%kill_mid'")
     assert life == [("silent", None)]

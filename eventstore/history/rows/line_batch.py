@@ -19,7 +19,7 @@ STAY_ENDINGS = (
     "task_finished",
     "run_finished",
 )
-"""What ends a stay in a phase; tables have its number, which counts from 1."""
+"""The events that end a stay in a phase; tables have their number, which counts from 1."""
 _NUMBERS = {name: number for number, name in enumerate(STAY_ENDINGS, 1)}
 
 
@@ -79,12 +79,13 @@ class Batch:
         )
         for stay in stays:
             index = stay.seq - first
-            if index < 0 or stay.updates > 1 or stay.error is not None:
+            number = _NUMBERS.get(stay.ended_by or "")
+            if index < 0 or stay.updates > 1 or stay.error is not None or number is None or stay.seconds is None:
                 others.append(stay)
             else:
                 seconds[index] = stay.seconds
                 records[index] = stay.ended_seq - stay.seq  # type: ignore[operator]
-                ended_by[index] = _NUMBERS[stay.ended_by]  # type: ignore[index]
+                ended_by[index] = number
         return others
 
     def take(self) -> tuple[bytes, Places] | None:

@@ -13,7 +13,7 @@ from eventstore.errors import InputError
 from eventstore.format.events import Json
 from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
 from eventstore.stream.scan import STREAM_NAME
-from projections import Base
+from projections import Base, sessions
 from projections.snapshots import counts, progress, run_info
 from projections.timeline import timeline
 
@@ -141,9 +141,12 @@ def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) 
         row.source = COMPASS_ES if first.sealed else AGENTCOMPASS
         for name in first.context.__struct_fields__:
             setattr(row, name, getattr(first.context, name))
-    began = None if first is None else first.timestamp
-    row.last_event_at = state.last_event_at
-    row.started_at, row.finished_at, row.seconds = run_info.run_times(info, ended, began, row.last_event_at)
+    counted = state.progress.counts
+    began, last = (None if moment is None else as_float(moment) for moment in (counted.first_moment, counted.last_moment))
+    times = run_info.run_times(info, ended, began, last)
+    row.last_event_at, row.started_at, row.finished_at = last, times.started_at, times.finished_at
+    row.seconds, row.clock_stepped = times.seconds, times.clock_stepped
+    row.closed = json_text(None if ended is None else sessions.closed_by(ended["payload"]))
 
 
 def _problem_words(damage: list[DamageRow]) -> str | None:

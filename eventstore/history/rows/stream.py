@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 import xxhash
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, field
 
 from eventstore.errors import InputError, MalformedLineError
 from eventstore.format import codec
@@ -22,7 +22,7 @@ from eventstore.format.events import ENVELOPE
 from eventstore.format.records import Block, Context, Finding
 from eventstore.format.seal import read_proof
 from eventstore.stream.scan import STREAM_NAME, Scan
-from projections import Base
+from projections import Base, sessions
 from projections.snapshots import progress, run_info
 from projections.timeline import timeline
 
@@ -88,9 +88,11 @@ class StreamState(Struct, kw_only=True):
     timeline: timeline.State
     reached: Reached
     first: First | None = None
+    writers: sessions.State = field(default_factory=sessions.State)
     last_event_at: float | None = None
     longest_gap: float | None = None
     longest_gap_seq: int | None = None
+    last_seq: int | None = None
     retries: int = 0
     planned: list[tuple[str | None, int | None]] = []
     bytes: int = 0
@@ -215,7 +217,8 @@ class StreamReader:
             sealed = read_proof(block.lines[0]) is not None
             state.first = First(as_float(block.heads[0].timestamp), _context(block, context), sealed)
         times = [as_float(head.timestamp) for head in block.heads]
-        _note_gaps(state, times, block.first_seq)
+        for part in sessions.parts(state.writers, block):
+            _note_gaps(state, part)
         plain = block.typed and self.sink.as_lines and context == state.first.context
         text = b"".join(block.lines) if plain and _are_plain(times) else b""
         if 0 < len(text) <= MAX_PLAIN_BYTES:
@@ -329,15 +332,22 @@ def _damage_row(finding: Finding) -> DamageRow:
     )
 
 
-def _note_gaps(state: StreamState, times: list[float], first_seq: int) -> None:
-    """The longest time without an event, and the record it came after."""
-    last = times[0] if state.last_event_at is None else state.last_event_at
+def _note_gaps(state: StreamState, part: sessions.Part) -> None:
+    """The longest time without an event, and the record it came after; bookkeeping is none, nor is what lies between
+    a death and the work of another process."""
+    block = part.block
+    seen = [(as_float(head.timestamp), block.first_seq + index) for index, head in sessions.observations(part)]
+    if not seen:
+        return
+    times, seqs = [time for time, _ in seen], [seq for _, seq in seen]
+    last = times[0] if state.last_event_at is None or part.border else state.last_event_at
     gaps = list(map(sub, times, [last, *times]))
     longest = max(gaps)
     if longest > (state.longest_gap or 0.0):
+        index = gaps.index(longest)
         state.longest_gap = longest
-        state.longest_gap_seq = first_seq + gaps.index(longest) - 1
-    state.last_event_at = times[-1]
+        state.longest_gap_seq = (state.last_seq or 0) if index == 0 else seqs[index - 1]
+    state.last_event_at, state.last_seq = times[-1], seqs[-1]
 
 
 def read_rows(block: Block, run: PlacedRun) -> list[EventRow]:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from eventstore.format.records import WholeNumber
 from projections.timeline.rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Part of the catalog's file name: a catalog of another version is simply not this one."""
 
 AGENTCOMPASS, COMPASS_ES = "agentcompass", "compass_es"
@@ -24,7 +24,9 @@ AGENTCOMPASS, COMPASS_ES = "agentcompass", "compass_es"
 class RunRow(Struct, gc=False, kw_only=True):
     """One run directory. Counters are those of the folded progress.json, None beyond 64 bits.
 
-    `seconds` runs to its end or last event. `source` says whose recorder began the stream.
+    `seconds` runs to its end or, where it died, to the last event; `clock_stepped` tells that the clock went back over
+    it. `closed` is what `close` noted in the terminal event of a run that died. `source` says whose recorder began the
+    stream.
     """
 
     path: str
@@ -54,6 +56,8 @@ class RunRow(Struct, gc=False, kw_only=True):
     finished_at: Moment | None = None
     last_event_at: Moment | None = None
     seconds: float | None = None
+    clock_stepped: bool = False
+    closed: JsonText | None = None
     longest_gap_seconds: float | None = None
     longest_gap_seq: int | None = None
     error: str | None = None

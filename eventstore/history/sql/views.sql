@@ -10,12 +10,12 @@ SELECT
     total_tasks, reused_tasks, pending_tasks, running_tasks, finished_tasks, completed_tasks, failed_tasks,
     error_tasks, warning_tasks, skipped_tasks, attempts_started, attempts_finished, partials_saved,
     retries,
-    started_at, finished_at, last_event_at, seconds, longest_gap_seconds, longest_gap_seq, error, score,
+    started_at, finished_at, last_event_at, seconds, clock_stepped, longest_gap_seconds, longest_gap_seq, error, score,
     attempts_k, attempts_strategy, reused_from_run_id, reused_from_path,
     orchestration_id, request_key, request_name, request_index,
     schema_version, stored_status, analysis_only, sealed, events, damaged, torn_bytes, bytes,
     CASE WHEN finished THEN 'the run has a final status' ELSE lives.evidence END AS life_evidence,
-    path, request, metric_artifacts, source
+    path, request, metric_artifacts, closed, source
 FROM store.main.runs LEFT JOIN lives USING (run_key);
 
 -- Every record that scan accepted, in the order of its stream by seq.
@@ -33,26 +33,34 @@ FROM store.main.events AS e JOIN store.main.runs AS r USING (run_no);
 CREATE VIEW tasks AS
 SELECT
     run_key, task_id, category, status, severity, position, started_at, finished_at, seconds, attempts,
-    attempts_finished, retries, starts, finishes, partials_saved, last_phase, last_event_at, last_seq, source
+    attempts_finished, retries, starts, finishes, partials_saved, last_phase, last_event_at, last_seq,
+    seconds IS NULL AND coalesce(finished_at < started_at, false) AS clock_stepped, source
 FROM store.main.tasks JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
 -- One row for each evaluation attempt of a task.
 CREATE VIEW attempts AS
 SELECT
-    run_key, task_id, attempt, category, status, started_at, finished_at, seconds, starts, retries, phases, last_phase,
+    run_key, task_id, attempt, category, status, started_at,
+    CASE WHEN ended_by IS NULL AND NOT finished AND coalesce(lives.life NOT IN ('live', 'stalled'), true)
+        THEN started_at + to_microseconds(CAST(round(seconds * 1e6) AS BIGINT)) ELSE finished_at END AS finished_at,
+    seconds, starts, retries, phases, last_phase,
     coalesce(ended_by, CASE WHEN finished THEN 'nothing' WHEN lives.life IN ('live', 'stalled') THEN 'running'
         ELSE 'died' END) AS ended_by,
-    source
+    seconds IS NULL AND coalesce(finished_at < started_at, false) AS clock_stepped, source
 FROM store.main.attempts JOIN (SELECT run_no, run_key, finished, source FROM store.main.runs) USING (run_no)
     LEFT JOIN lives USING (run_key);
 
--- One row for each stay in a phase. ended_by is the event that ended it; died: the run ended in it without a word.
+-- One row for each stay in a phase. ended_by is the event that ended it; died: its process was gone before it ended.
 CREATE VIEW phases AS
 SELECT
-    run_key, seq, task_id, attempt, category, phase, started_at, ended_at, seconds,
+    run_key, seq, task_id, attempt, category, phase, started_at,
+    CASE WHEN ended_by IS NULL AND NOT finished AND coalesce(lives.life NOT IN ('live', 'stalled'), true)
+        THEN started_at + to_microseconds(CAST(round(seconds * 1e6) AS BIGINT)) ELSE ended_at END AS ended_at,
+    seconds,
     coalesce(ended_by, CASE WHEN finished THEN 'nothing' WHEN lives.life IN ('live', 'stalled') THEN 'running'
         ELSE 'died' END) AS ended_by,
-    ended_seq, updates, status, error, source
+    ended_seq, updates, status, error, seconds IS NULL AND coalesce(ended_at < started_at, false) AS clock_stepped,
+    source
 FROM (
     SELECT
         run_no, seq, task_id, attempt, category, coalesce(nullif(phase, ''), 'running') AS phase,
