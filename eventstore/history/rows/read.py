@@ -23,7 +23,7 @@ from .plans import stored_plan_rows
 from .results import METRICS_NAME, file_problem, headline, result_rows
 from .stream import OUT_OF_RANGE, Sink, StreamReader, StreamState, initial_state, out_of_range, rebase, unreadable
 from .tables import AGENTCOMPASS, COMPASS_ES, DamageRow, PlacedRun, ResultRow, RunRow
-from .values import as_int, is_beyond, json_text, key_text, text
+from .values import as_float, as_int, is_beyond, json_text, key_text, text
 
 
 class ReadRun(Struct, frozen=True):
@@ -142,7 +142,9 @@ def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) 
         for name in first.context.__struct_fields__:
             setattr(row, name, getattr(first.context, name))
     counted = state.progress.counts
-    began, last = (None if moment is None else as_float(moment) for moment in (counted.first_moment, counted.last_moment))
+    began, last = (
+        None if moment is None else as_float(moment) for moment in (counted.first_moment, counted.last_moment)
+    )
     times = run_info.run_times(info, ended, began, last)
     row.last_event_at, row.started_at, row.finished_at = last, times.started_at, times.finished_at
     row.seconds, row.clock_stepped = times.seconds, times.clock_stepped
