@@ -21,7 +21,8 @@ def command(run: Path, status: str, error: str | None, force: bool, as_json: boo
     Refused (exit 1) if RUN has a terminal event, if its run_info.json says that it ended otherwise (unless --force is
     given), or if its writer may live; what was seen of it is shown.
     """
-    closed = close_run(run, status, error, force=force)
+    words = None if error is None else output.utf8_text(error, "--error")
+    closed = close_run(run, status, words, force=force)
     if as_json:
         output.print_json(_document(closed))
     else:

@@ -76,6 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every error ends here, in words and with the exit code that docs/cli.md lists."""
     arguments = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in arguments
+    output.open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows no such letter is no reason to fail

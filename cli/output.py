@@ -1,10 +1,13 @@
 """What every command shares: clean text, JSON on stdout, words on stderr, tables, and errors to exit codes."""
 
+import errno
 import json
 import math
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -43,6 +46,19 @@ def _escape(character: str) -> str:
     named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
     code = ord(character)
     return named or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}")
+
+
+def utf8_text(argument: str, what: str) -> str:
+    """Return a word of the command line as text. Raises UsageError where its bytes are not UTF-8.
+
+    Where the locale knows only ASCII, Python hands other bytes over as lone surrogates.
+    """
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeEncodeError:
+        return argument  # not from a command line; it is text already
+    except UnicodeDecodeError as error:
+        raise errors.UsageError(f"{what}: is not UTF-8 from byte {error.start} on") from None
 
 
 def say(text: str) -> None:
@@ -158,9 +174,52 @@ def fail(error: errors.CompassError, as_json: bool) -> NoReturn:
     raise SystemExit(code)
 
 
+def exit_code_of(error: BaseException, as_json: bool) -> int:
+    """Report an error in a process that nobody can raise it out of, and return the exit code."""
+    try:
+        if isinstance(error, errors.CompassError):
+            fail(error, as_json)
+        if isinstance(error, BrokenPipeError):
+            quit_quietly()
+        if isinstance(error, OSError):
+            fail_on_system_error(error)
+        if isinstance(error, KeyboardInterrupt):
+            say("interrupted")
+            return INTERRUPTED
+        traceback.print_exception(error)
+    except SystemExit as left:
+        with suppress(OSError):
+            sys.stdout.flush()
+        return int(left.code or OK)
+    return FOUND
+
+
+def open_standard_streams() -> None:
+    """Open those of the three standard streams that the caller closed, so that no other file gets their number.
+
+    Writing to a closed stdout fails then as it does on a full disk, and a command that writes nothing runs.
+    """
+    flags = (os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)
+    for number, flag in enumerate(flags):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flag)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as the process lives
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            # A buffer takes what it is given; only its flush finds out that nobody is there.
+            stream = open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+
+
 def fail_on_system_error(error: OSError) -> NoReturn:
     """The system refused something that no part of the program expected it to refuse; most often, to take output."""
-    where = f"{clean(error.filename)}: " if error.filename else "the output can't be written: "
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        where = "the system refuses: "
+    else:
+        where = f"{clean(error.filename)}: " if error.filename else "the output can't be written: "
     say(f"compass-es: {where}{error.strerror}")
     _silence_stdout()
     raise SystemExit(UNUSABLE)

@@ -4,45 +4,28 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import Struct
-from msgspec.structs import replace
 
-from eventstore.errors import CompassError, InputError, OutputError, UsageError
+from eventstore.errors import InputError, OutputError, UsageError
 
 from . import output, rows
 
 FORMATS = ("table", *rows.WRITERS, "parquet")
 TERMINAL_ROWS = 200
 _MAX_PROBLEMS = 20
-_AGAIN = 75
-"""No exit code of ours: the child asks to be called once more, after a look at the catalog."""
 _QUESTION_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
-class Call(Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+class Target(Struct, frozen=True, kw_only=True):
+    """Where an answer goes, and in which form; `limit` is the number of rows of a table, 0 for all."""
 
-    sql: str
-    parameters: dict[str, str | None]
-    paths: list[Path]
     format: str
     out: Path | None
     limit: int | None
-    explain: bool
-    trusted: bool
-    as_json: bool
-    timeout: float
-    memory: str
-    refresh: bool
-    catalog: Path | None
-    no_catalog: bool
-    rebuild: bool = False
-    again: bool = False
 
 
 @click.command(name="query")
@@ -90,62 +73,33 @@ def command(
     sql, parameters = _canned(sql, given)
     if form == "parquet" and out is None:
         raise UsageError("parquet is no text: name a file with --output")
-    call = Call(
+    from eventstore.history.sql.access import CatalogChoice
+    from eventstore.history.sql.answer import Delivery, Inquiry, answer
+
+    target = Target(format="json" if as_json else form, out=out, limit=limit)
+    inquiry = Inquiry(
         sql=sql,
         parameters=parameters,
         paths=[Path(folder) for folder in folders],
-        format="json" if as_json else form,
-        out=out,
-        limit=limit,
-        explain=explain,
-        trusted=trusted,
-        as_json=as_json,
-        timeout=timeout,
+        catalog=CatalogChoice(file=catalog, off=no_catalog, refresh=not no_refresh),
+        timeout_seconds=timeout,
         memory=memory,
-        refresh=not no_refresh,
-        catalog=catalog,
-        no_catalog=no_catalog,
+        out=out,
+        trusted=trusted,
+        explain=explain,
     )
-    return _ask_twice(call)
+    delivery = Delivery(
+        answer=lambda found: _write(found, target),
+        plan=_print_plan,
+        problems=_tell,
+        error=lambda error: output.exit_code_of(error, as_json),
+    )
+    return answer(inquiry, delivery)
 
 
-def _ask_twice(call: Call) -> int:
-    """The exit code; where the catalog may be broken, once more, after it was looked at and, if need be, built anew."""
-    from eventstore.history.sql.limits import BrokenDownError
-
-    try:
-        code = _ask(call)
-    except BrokenDownError:
-        if call.no_catalog or _is_sound(call):
-            raise
-        return _ask(replace(call, rebuild=True, again=True))
-    if code != _AGAIN:
-        return code
-    return _ask(replace(call, rebuild=not _is_sound(call), again=True))
-
-
-def _is_sound(call: Call) -> bool:
-    """Whether the catalog can be read, found out in a process of its own: DuckDB may not survive it."""
-    from eventstore.history.sql import access
-    from eventstore.history.sql.limits import BrokenDownError, memory_bytes, run_limited
-
-    def look(begin: Callable[[], None]) -> int:
-        return int(not access.catalog_is_sound(call.paths, access.CatalogChoice(file=call.catalog)))
-
-    try:
-        return run_limited(look, timeout_seconds=call.timeout, memory=memory_bytes(call.memory)) == 0
-    except BrokenDownError:
-        return False
-
-
-def _ask(call: Call) -> int:
-    """The exit code; _AGAIN where the catalog may be broken, and nothing has been said yet."""
-    if call.trusted:
-        return _answer(call, lambda: None)
-    from eventstore.history.sql.limits import memory_bytes, run_limited
-
-    limit = memory_bytes(call.memory)
-    return run_limited(lambda begin: _in_child(call, begin), timeout_seconds=call.timeout, memory=limit)
+def _print_plan(plan: str) -> int:
+    click.echo(plan)
+    return output.OK
 
 
 def _sql(words: tuple[str, ...], sql_file: Path | None) -> tuple[str, tuple[str, ...]]:
@@ -157,15 +111,18 @@ def _sql(words: tuple[str, ...], sql_file: Path | None) -> tuple[str, tuple[str,
             raise InputError(f"{sql_file}: can't be read: {error}", sql_file) from None
     if not words:
         raise UsageError("there is no SQL: give it, the name of a canned question, --file FILE or - for stdin")
-    if words[0] == "-":
-        return sys.stdin.read(), words[1:]
-    return words[0], words[1:]
+    if words[0] != "-":
+        return output.utf8_text(words[0], "the SQL"), words[1:]
+    try:
+        return sys.stdin.buffer.read().decode("utf-8"), words[1:]
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the SQL: is not UTF-8 from byte {error.start} on") from None
 
 
 def _parameters(params: tuple[str, ...]) -> dict[str, str]:
     given: dict[str, str] = {}
     for param in params:
-        name, equals, value = param.partition("=")
+        name, equals, value = output.utf8_text(param, f"--param {output.clean(param)}").partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"--param {param}: write NAME=VALUE")
         given[name] = value
@@ -181,51 +138,6 @@ def _canned(sql: str, given: dict[str, str]) -> tuple[str, dict[str, str | None]
     return asked.sql, questions.parameters(asked, given)
 
 
-def _in_child(call: Call, begin: Callable[[], None]) -> int:
-    """As `_answer`, ending with an exit code whatever happens: nobody above is there to catch an error."""
-    try:
-        return _answer(call, begin)
-    except CompassError as error:
-        try:
-            output.fail(error, call.as_json)
-        except SystemExit as ended:
-            return int(ended.code or 0)
-    except KeyboardInterrupt:
-        output.say("interrupted")
-        return output.INTERRUPTED
-
-
-def _answer(call: Call, begin: Callable[[], None]) -> int:
-    from eventstore.history.sql import access, ask, guard
-
-    problems: list[str] = []
-    try:
-        connection = access.open_history(
-            call.paths,
-            catalog=access.CatalogChoice(
-                file=call.catalog, off=call.no_catalog, refresh=call.refresh, rebuild=call.rebuild
-            ),
-            on_problem=lambda path, words: problems.append(f"{path}: {words}"),
-            memory_limit=None if call.trusted else call.memory,
-            locked=not call.trusted,
-            timeout_seconds=None if call.trusted else call.timeout,
-        )
-    finally:
-        _tell(problems)
-    try:
-        begin()
-        if call.explain:
-            click.echo(ask.explain(connection, call.sql, call.parameters))
-            return output.OK
-        return _write(ask.ask(connection, call.sql, call.parameters, trusted=call.trusted), call)
-    except guard.BrokenCatalogError:
-        if call.again or call.no_catalog:
-            raise
-        return _AGAIN
-    finally:
-        access.close(connection)
-
-
 def _tell(problems: list[str]) -> None:
     for problem in problems[:_MAX_PROBLEMS]:
         output.say(output.clean(problem))
@@ -233,35 +145,35 @@ def _tell(problems: list[str]) -> None:
         output.say(f"… and {len(problems) - _MAX_PROBLEMS} more problems; the view damage has them")
 
 
-def _write(answer: Any, call: Call) -> int:
-    if call.format == "parquet" and call.out is not None:
+def _write(answer: Any, target: Target) -> int:
+    if target.format == "parquet" and target.out is not None:
         from eventstore.history.sql.ask import write_parquet
 
-        output.say(f"{write_parquet(answer, call.out)} rows written to {output.clean(call.out)}")
-    elif call.format == "table" and call.out is None:
-        limit = TERMINAL_ROWS if call.limit is None and sys.stdout.isatty() else call.limit or None
+        output.say(f"{write_parquet(answer, target.out)} rows written to {output.clean(target.out)}")
+    elif target.format == "table" and target.out is None:
+        limit = TERMINAL_ROWS if target.limit is None and sys.stdout.isatty() else target.limit or None
         shown, more = rows.write_table(answer.names, answer.kinds, answer.rows, limit)
         if more:
             output.say(f"the first {shown} rows; --limit 0 shows all")
     else:
-        _write_text(answer, call)
+        _write_text(answer, target)
     return output.OK
 
 
-def _write_text(answer: Any, call: Call) -> None:
+def _write_text(answer: Any, target: Target) -> None:
     """Text to stdout or a file, and only once it is whole: an error that comes late leaves no half a document."""
-    write = rows.WRITERS[call.format if call.format in rows.WRITERS else "markdown"]
+    write = rows.WRITERS[target.format if target.format in rows.WRITERS else "markdown"]
     with tempfile.SpooledTemporaryFile(1 << 24, "w+", encoding="utf-8", errors="backslashreplace", newline="") as text:
         write(text, answer.names, answer.kinds, answer.rows)  # type: ignore[arg-type]
         text.seek(0)
-        if call.out is None:
+        if target.out is None:
             shutil.copyfileobj(text, sys.stdout)
             return
         try:
-            with open(call.out, "w", encoding="utf-8", newline="") as file:
+            with open(target.out, "w", encoding="utf-8", newline="") as file:
                 shutil.copyfileobj(text, file)
         except OSError as error:
-            raise OutputError(f"{call.out}: can't be written: {error.strerror}", call.out) from None
+            raise OutputError(f"{target.out}: can't be written: {error.strerror}", target.out) from None
 
 
 def _list(as_json: bool) -> int:

@@ -23,7 +23,7 @@ def command(run: Path, task: str, log_lines: int, as_json: bool) -> int:
 
     TASK is its id, or any part of it that no other task of the run has in its own.
     """
-    page = task_page(run, task)
+    page = task_page(run, output.utf8_text(task, "TASK"))
     if as_json:
         output.print_json(page)
     else:

@@ -8,6 +8,7 @@ watermark of a run change in one transaction: they are there together or not at 
 import fcntl
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from typing import Any
 import xxhash
 from msgspec import Struct
 
-from eventstore.errors import LockedError, OutputError, UsageError
+from eventstore.errors import InputError, LockedError, OutputError, UsageError
 from eventstore.history.rows.tables import ALL_TABLES, SCHEMA_VERSION
 from eventstore.history.rows.values import key_text
 from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, RunDir, is_run_dir
@@ -60,8 +61,12 @@ _NAME = re.compile(r"(?P<folder>[0-9a-f]{16})-s(?P<version>\d+)-d[\d.]+\.duckdb"
 def remove_older(file: Path) -> None:
     """Remove catalogs of the same folder in formats of the past from the user's cache: nobody else ever would."""
     name = _NAME.fullmatch(file.name)
-    if name is None or file.parent != cache_folder():
-        return
+    with suppress(InputError):
+        if name is not None and file.parent == cache_folder():
+            _remove_older(file, name)
+
+
+def _remove_older(file: Path, name: re.Match[str]) -> None:
     for other in file.parent.glob(f"{name['folder']}-s*"):
         found = _NAME.match(other.name)
         if found is not None and int(found["version"]) < int(name["version"]):
@@ -74,6 +79,28 @@ def check_place(file: Path) -> None:
     for folder in Path(os.path.abspath(file)).parents:
         if is_run_dir(folder):
             raise UsageError(f"{file}: a catalog must not lie inside a run ({folder})", file)
+
+
+def check_owner(file: Path) -> None:
+    """Raise OutputError for a catalog that somebody else made, or that is not a plain file."""
+    try:
+        link, status = file.lstat(), file.stat()
+    except OSError:
+        return
+    if not stat.S_ISREG(status.st_mode):
+        raise OutputError(f"{file}: is not a plain file, so it is not believed to be a catalog", file)
+    if {link.st_uid, status.st_uid} != {os.geteuid()}:
+        raise OutputError(f"{file}: belongs to another user, so it is not believed", file)
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Files that are made in the block can be read by their owner only, as the runs that a catalog copies may be."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 class Catalog:
@@ -90,6 +117,7 @@ class Catalog:
         import duckdb
 
         deadline = time.monotonic() + LOCK_SECONDS
+        check_owner(self.file)
         while self.file.exists():
             try:
                 self.connection.execute(f"ATTACH {quoted(self.file)} AS store (READ_ONLY)")
@@ -157,8 +185,10 @@ class Catalog:
         return done
 
     def _refresh(self, runs: list[RunDir], progress: Progress | None, workers: int | None, rebuild: bool) -> Refreshed:
-        with self._lock():
+        with private_files(), self._lock():
             self._tidy()
+            check_owner(self.file)
+            self._make_private()
             have = not rebuild and self.attach()
             changes = ingest.find_changes(self.connection if have else None, with_signatures(runs))
             done = Refreshed(runs=len(runs))
@@ -172,6 +202,12 @@ class Catalog:
                 if not self.attach():
                     raise OutputError(f"{self.file}: can't be read back", self.file)
         return done
+
+    def _make_private(self) -> None:
+        """A catalog of an earlier version may be readable for all."""
+        with suppress(FileNotFoundError):
+            if stat.S_IMODE(self.file.stat().st_mode) & 0o077:
+                self.file.chmod(0o600)
 
     def _open_for_writing(self) -> bool:
         """Attach the published file for writing; False while somebody reads it."""
@@ -261,7 +297,9 @@ class Catalog:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        fd = self.files.open(self.file.with_name(f"{self.file.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        fd = self.files.open(
+            self.file.with_name(f"{self.file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
+        )
         try:
             deadline = time.monotonic() + LOCK_SECONDS
             while True:

@@ -16,6 +16,7 @@ import msgspec
 import xxhash
 from msgspec import Struct
 
+from eventstore.errors import InputError
 from eventstore.stream.scan import STREAM_NAME
 
 
@@ -76,8 +77,12 @@ def known_prefixes(run_dirs: Iterable[Path]) -> dict[Path, Prefix]:
 
 
 def cache_folder() -> Path:
-    """Where the user's catalogs are kept; it need not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compass-es"
+    """Return where the user's catalogs are kept; it need not exist. Raises InputError where the user has no home."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(named or Path.home() / ".cache") / "compass-es"
+    except RuntimeError:
+        raise InputError("there is no folder for catalogs: set HOME or XDG_CACHE_HOME, or name one file") from None
 
 
 def _as_prefixes(found: dict[str, tuple[int, str, str]]) -> dict[Path, Prefix]:
@@ -88,7 +93,7 @@ def _catalogs_of(run_dirs: Iterable[Path]) -> dict[str, dict[str, list[str]]]:
     """Catalog files, farthest folder first: the keys that they may have, with the paths that these stand for."""
     try:
         names = [name for name in os.listdir(cache_folder()) if name.endswith(".duckdb")]
-    except OSError:
+    except (OSError, InputError):
         return {}
     if not names:
         return {}
@@ -130,9 +135,11 @@ def _read(file: str, keys: list[str]) -> list[tuple[str, bytes]]:
     import duckdb
 
     try:
+        if os.lstat(file).st_uid != os.geteuid():
+            return []
         with duckdb.connect(file, read_only=True) as connection:
             sql = "SELECT run_key, state FROM sources WHERE state IS NOT NULL AND run_key IN (SELECT unnest(?))"
             rows: list[tuple[str, bytes]] = connection.execute(sql, [keys]).fetchall()
             return rows
-    except duckdb.Error:
+    except (duckdb.Error, OSError):
         return []

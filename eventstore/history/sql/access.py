@@ -177,7 +177,10 @@ def with_history(
 
 def catalog_is_sound(paths: Sequence[str | os.PathLike[str]], choice: CatalogChoice) -> bool:
     """Whether all of the catalog that a history of these paths would use can be read; also where it would use none."""
-    file = _catalog_file(paths, choice)
+    try:
+        file = _catalog_file(paths, choice)
+    except InputError:
+        return True
     if file is None:
         return True
     connection = _open(None, None)
@@ -235,12 +238,12 @@ def _use_catalog(
     connection: Any, paths: Sequence[Any], runs: list[RunDir], choice: CatalogChoice, on_problem: Report | None
 ) -> bool:
     """Attach an up-to-date catalog; False where there can be none, and the runs are read into memory instead."""
-    file = _catalog_file(paths, choice)
-    if file is None:
-        return False
     if choice.file is not None:
         check_place(choice.file)
     try:
+        file = _catalog_file(paths, choice)
+        if file is None:
+            return False
         catalog = Catalog(connection, file)
         anew = choice.rebuild or (choice.doubted and not catalog.is_sound())
         if not choice.refresh and not anew and catalog.attach():

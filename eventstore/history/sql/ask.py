@@ -12,6 +12,7 @@ from msgspec import Struct
 from eventstore.errors import OutputError
 
 from . import guard
+from .limits import MAX_SPILLED_BYTES, LimitError
 
 BATCH = 1000
 
@@ -66,12 +67,14 @@ def write_parquet(answer: Answer, path: Path) -> int:
 
     kinds = [kind if _is_plain(kind) else "VARCHAR" for kind in answer.kinds]
     encoder = msgspec.json.Encoder(enc_hook=str, decimal_format="string")
-    count = 0
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    count = written = 0
+    part = part_of(path, os.getpid())
     with tempfile.NamedTemporaryFile("wb", prefix="compass-es-", suffix=".jsonl") as spool:
         for row in answer.rows:
             cells = {str(n): _cell(value, kinds[n]) for n, value in enumerate(row) if value is not None}
-            spool.write(encoder.encode(cells) + b"\n")
+            written += spool.write(encoder.encode(cells) + b"\n")
+            if written > MAX_SPILLED_BYTES:
+                raise LimitError(f"the answer takes more than {MAX_SPILLED_BYTES} bytes as text; ask for less of it")
             count += 1
         spool.flush()
         columns = ", ".join(f"'{n}': '{kind}'" for n, kind in enumerate(kinds))
@@ -84,11 +87,16 @@ def write_parquet(answer: Answer, path: Path) -> int:
             )
             part.replace(path)
         except (duckdb.Error, OSError) as error:
-            part.unlink(missing_ok=True)
             raise OutputError(f"{path}: can't be written: {str(error).splitlines()[0]}", path) from None
         finally:
             connection.close()
+            part.unlink(missing_ok=True)
     return count
+
+
+def part_of(path: Path, pid: int) -> Path:
+    """Return the file that a process writes before it gets the name `path`."""
+    return path.with_name(f".{path.name}.{pid}.part")
 
 
 def _quoted(text: str) -> str:

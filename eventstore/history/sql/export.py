@@ -75,13 +75,14 @@ def export_parquet(
     signatures = {key: seen for key, (_, seen) in with_signatures(access.runs_below(paths, None)).items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        done = access.with_history(
-            paths,
-            lambda connection: _write(connection, folder, _partitions(connection, signatures)),
-            catalog=choice,
-            on_problem=on_problem,
-            locked=False,
-        )
+        with guard.interrupts():
+            done = access.with_history(
+                paths,
+                lambda connection: _write(connection, folder, _partitions(connection, signatures)),
+                catalog=choice,
+                on_problem=on_problem,
+                locked=False,
+            )
     except OSError as error:
         raise OutputError(f"{folder}: can't be written: {error.strerror or error}", folder) from None
     except guard.BrokenCatalogError as error:
@@ -144,6 +145,7 @@ def _write_file(connection: Any, view: str, partition: _Partition, file: Path) -
     import duckdb
 
     file.parent.mkdir(parents=True, exist_ok=True)
+    _remove_parts(file)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     left_out = " EXCLUDE (benchmark)" if view == "runs" else ""
     columns = connection.execute(f"DESCRIBE SELECT *{left_out} FROM {view}").fetchall()
@@ -156,8 +158,28 @@ def _write_file(connection: Any, view: str, partition: _Partition, file: Path) -
         ).fetchone()
         os.replace(part, file)
     except duckdb.Error as error:
-        part.unlink(missing_ok=True)
         if guard.is_broken(error):
             raise guard.BrokenCatalogError(str(error).splitlines()[0]) from None
         raise OutputError(f"{file}: can't be written: {str(error).splitlines()[0]}", file) from None
+    finally:
+        part.unlink(missing_ok=True)
     return int(row[0])
+
+
+def _remove_parts(file: Path) -> None:
+    """Remove what exports left that were killed while they wrote this file."""
+    for part in file.parent.glob(f".{file.name}.*.part"):
+        number = part.name.split(".")[-2]
+        if number.isdecimal() and not process_exists(int(number)):
+            part.unlink(missing_ok=True)
+
+
+def process_exists(pid: int) -> bool:
+    """Return whether this host has a process of this number."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

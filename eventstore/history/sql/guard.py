@@ -2,14 +2,14 @@
 
 After `lock_down` SQL can neither read nor write a file, load an extension, reach a network nor change a setting. The
 statement gate alone would not do: in DuckDB 2 a COPY or INSERT inside WITH still counts as a SELECT, and only binding
-the statement below DESCRIBE refuses it. Memory and time are limited from outside, by the process (see cli/query.py):
+the statement below DESCRIBE refuses it. Memory and time are limited from outside, by the process (see answer.py):
 DuckDB's own limits don't reach into one big function call.
 """
 
 import re
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from eventstore.errors import QueryError
 from eventstore.history.rows.tables import VIEWS
 
-from .limits import LimitError
+from .limits import MAX_SPILLED_BYTES, LimitError
 
 READING = ("SELECT", "MULTI")
 """Statement types that only read; MULTI is what a PIVOT is taken apart into."""
@@ -62,7 +62,7 @@ def settings(memory_limit: str | None, threads: int | None = None) -> dict[str, 
     """Settings with which a connection is opened; spilling goes to a private folder that DuckDB removes again."""
     wanted: dict[str, str | int] = {
         "temp_directory": str(Path(tempfile.gettempdir(), f"compass-es-{next(tempfile._get_candidate_names())}")),  # type: ignore[attr-defined]
-        "max_temp_directory_size": "16GB",
+        "max_temp_directory_size": f"{MAX_SPILLED_BYTES}B",
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "allow_community_extensions": "false",
@@ -151,6 +151,15 @@ def _article(kind: str) -> str:
 def is_interrupt(error: BaseException) -> bool:
     """Whether an error is what DuckDB makes of an exception that a signal's handler raised."""
     return isinstance(error, RuntimeError) and "interrupted" in str(error)
+
+
+@contextmanager
+def interrupts() -> Iterator[None]:
+    """Ctrl-C, which DuckDB reports as a RuntimeError, is KeyboardInterrupt again."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise (KeyboardInterrupt() if is_interrupt(error) else error) from None
 
 
 def translate(connection: Any, error: Exception, lines_before: int = 0) -> BaseException:
