@@ -11,12 +11,20 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11; do 
 	"$$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	&& { echo "$$candidate"; break; }; done)
 
+# An interpreter with AgentCompass 1.0.1: one that is named, else an environment of our own on the first Python 3.12.
+AGENTCOMPASS_VENV := .venv-agentcompass
+AGENTCOMPASS_PYTHON := $(or $(COMPASS_ES_AGENTCOMPASS_PYTHON),$(CURDIR)/$(AGENTCOMPASS_VENV)/bin/python)
+AGENTCOMPASS_INSTALLED := $(if $(COMPASS_ES_AGENTCOMPASS_PYTHON),,$(AGENTCOMPASS_VENV)/.installed)
+PYTHON312 ?= $(shell for candidate in python3.12 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12*/bin/python3.12; do \
+	"$$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info[:2] != (3, 12))' >/dev/null 2>&1 \
+	&& { echo "$$candidate"; break; }; done)
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench fuzz clean
+.PHONY: help demo test check lint campaign docs bench fuzz clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -33,6 +41,16 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $(VENV)/.installed $@
+
+$(AGENTCOMPASS_VENV)/.installed:
+	@[ -n "$(PYTHON312)" ] || { echo "AgentCompass 1.0.1 needs Python 3.12, and none was found; name one: make PYTHON312=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON312) -m venv --clear $(AGENTCOMPASS_VENV)
+	$(AGENTCOMPASS_VENV)/bin/python -m pip install --quiet agentcompass==1.0.1 'msgspec>=0.19' 'xxhash>=3.4.1'
+	@touch $@
 
 demo: $(VENV)/.installed ## replay a killed run, verify the recorded history, answer SQL on it
 	@set -eu; \
@@ -54,10 +72,22 @@ demo: $(VENV)/.installed ## replay a killed run, verify the recorded history, an
 test: lint ## ruff, mypy, then the whole test suite
 	$(BIN)/python -m pytest -n 2
 
+check: lint ## ruff, mypy and the tests that take a minute together
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+TRIALS ?= 20
+
+campaign: $(VENV)/.installed-dev $(AGENTCOMPASS_INSTALLED) ## everything that needs AgentCompass 1.0.1; TRIALS (20) killed runs of each kind
+	COMPASS_ES_AGENTCOMPASS_PYTHON="$(AGENTCOMPASS_PYTHON)" COMPASS_ES_CAMPAIGN_TRIALS=$(TRIALS) \
+		$(BIN)/python -m pytest -n 2 -m agentcompass --no-skips
+
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check --quiet .
 	$(BIN)/python -m mypy
+
+docs: $(VENV)/.installed-docs ## the documents as a site, in site/; fails for a broken link or an undocumented public name
+	$(BIN)/python -m mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed-dev ## every benchmark in turn (each a file benchmarks/bench_*.py)
 	@set -e; for file in benchmarks/bench_*.py; do \
@@ -72,5 +102,5 @@ fuzz: $(VENV)/.installed-dev ## coverage-guided fuzzing of reading, FUZZ_SECONDS
 	$(BIN)/python -m tests.fuzz.fuzz_stream --seconds $(FUZZ_SECONDS)
 
 clean: ## remove the environment, caches and generated data
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/data benchmarks/results
+	rm -rf $(VENV) $(AGENTCOMPASS_VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/data benchmarks/results
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -2,14 +2,36 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.tools.agentcompass_side import PYTHON as AGENTCOMPASS_PYTHON
 from tests.tools.commands import Command
 from tests.tools.recorded import BIG, ROOT, Oracle, key_of, unpack_big
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="count every test that is skipped as failed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs the real AgentCompass where there is none, before any fixture is made."""
+    if item.get_closest_marker("agentcompass") and not AGENTCOMPASS_PYTHON:
+        pytest.skip("COMPASS_ES_AGENTCOMPASS_PYTHON names no interpreter with AgentCompass 1.0.1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With --no-skips, let a skipped test fail: what was asked for was not done."""
+    report = yield
+    if report.skipped and item.config.getoption("--no-skips") and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome, report.longrepr = "failed", f"--no-skips: {reason}"
+    return report
 
 
 def _state(root: Path) -> dict[Path, tuple[int, int]]:

@@ -24,12 +24,9 @@ from eventstore.recording.recorder import RunRecorder
 from eventstore.stream.lock import is_locked
 from eventstore.stream.scan import scan
 from projections.snapshots import counts
+from tests.tools.agentcompass_side import PYTHON, needs_agentcompass
 
 ROOT = Path(__file__).parents[2]
-PYTHON = os.environ.get("COMPASS_ES_AGENTCOMPASS_PYTHON", "")
-needs_agentcompass = pytest.mark.skipif(
-    not PYTHON, reason="COMPASS_ES_AGENTCOMPASS_PYTHON names no interpreter with agentcompass==1.0.1"
-)
 
 
 def toy(results: Path, run_id: str, **options) -> dict:

@@ -2,13 +2,19 @@
 
     python agentcompass_toy.py RESULTS RUN_ID '{"tasks": 6, "k": 2, "reporter": true, …}'
 
+With `"die_at_operation": 40` the process kills itself before the 40th change of a file in the results folder, counted
+from the first opening of the stream; with `"die_after": 1.5` it does so that many seconds after that opening.
+
 Run by an interpreter that has AgentCompass 1.0.1. Prints one JSON object as its last line: how the run went, how long
 it took, and how the event loop fared.
 """
 
 import asyncio
 import json
+import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +26,38 @@ from agentcompass.runtime.models import PreparedTask, TaskInput, TaskOutput, Tas
 from agentcompass.runtime.models.result import ExecutionIssue
 
 SECONDS_A_TASK = 0.01
+_CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+
+class Watched:
+    """Counts the changes of files in a folder from the first opening of a stream, and ends the process at one."""
+
+    def __init__(self, folder: str, die_at_operation: int | None, die_after: float | None) -> None:
+        self.folder, self.die_at_operation, self.die_after = os.path.abspath(folder), die_at_operation, die_after
+        self.operations, self.began = 0, 0.0
+        sys.addaudithook(self.notice)
+
+    def notice(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Take an audit event of the interpreter; it comes before the operation is done."""
+        changes = event in _CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITING)
+        path = arguments[0] if changes else None
+        if not isinstance(path, str | os.PathLike) or not os.path.abspath(path).startswith(self.folder):
+            return
+        if not self.began:
+            if os.path.basename(path) != "progress.jsonl":
+                return
+            self.began = time.perf_counter()
+            if self.die_after is not None:
+                threading.Timer(self.die_after, die).start()
+        self.operations += 1
+        if self.operations == self.die_at_operation:
+            die()
+
+
+def die() -> None:
+    """End this process as a crash does, with nothing tidied up."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @BENCHMARKS.register()
@@ -76,7 +114,7 @@ class ToyAdder(BaseHarness):
         return {"calls": 0}
 
     async def run_task(self, session: Any, prepared: PreparedTask, req: Any, plan: Any) -> RunResult:
-        await asyncio.sleep(SECONDS_A_TASK)
+        await asyncio.sleep(float(os.environ.get("TOY_SECONDS", SECONDS_A_TASK)))
         first, second = map(int, str(prepared.input.prompt).split("+"))
         issues = []
         if first % 5 == 4:
@@ -132,6 +170,7 @@ async def run(results: str, run_id: str, options: dict[str, Any]) -> dict[str, A
         )
     for earlier in options.get("after", ()):  # the same reporter serves these requests first
         await evaluate(results, earlier, options, on_progress)
+    watched = Watched(results, options.get("die_at_operation"), options.get("die_after"))
     stalls: list[float] = []
     watching = asyncio.create_task(watch_loop(stalls))
     began = time.perf_counter()
@@ -145,6 +184,8 @@ async def run(results: str, run_id: str, options: dict[str, Any]) -> dict[str, A
     stalls.sort()
     return {
         "seconds": seconds,
+        "recording_seconds": time.perf_counter() - watched.began,
+        "operations": watched.operations,
         "error": error,
         "callbacks": len(seen),
         "stall_p50": stalls[len(stalls) // 2],
