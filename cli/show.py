@@ -39,6 +39,8 @@ def _print_page(page: RunPage) -> None:
         line(f"life: {life.state}: {clean('; '.join(life.evidence))}")
     if page.error:
         line(f"error: {clean(page.error, 500)}")
+    if page.closed is not None:
+        line(clean(f"it had died, and was closed later: {'; '.join(page.closed.evidence)}", 500))
     line(f"tasks: {page.finished_tasks} of {page.total_tasks} finished{_count_words(page)}")
     line(
         f"attempts: {page.attempts_finished} of {page.attempts_started} finished, {page.retries} retries, "

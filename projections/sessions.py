@@ -38,6 +38,13 @@ class State(Struct):
     settled: bool = True
 
 
+class Closing(Struct, frozen=True):
+    """What `close` saw of a dead run's writer when it gave the run its end."""
+
+    state: str
+    evidence: list[str]
+
+
 class Part(Struct, frozen=True, gc=False):
     """Records in a row that are to be folded alike.
 
@@ -127,6 +134,15 @@ def closing_words(line: bytes) -> Json | None:
         except MalformedLineError:
             return None
     return closed_by(payload) if isinstance(payload, dict) else None
+
+
+def closing_of(payload: Json) -> Closing | None:
+    """Return what `close` saw, from the payload of a terminal event; None for one that the run itself wrote."""
+    closed = closed_by(payload)
+    if closed is None:
+        return None
+    evidence = closed.get("evidence")
+    return Closing(str(closed.get("life")), [str(words) for words in evidence] if isinstance(evidence, list) else [])
 
 
 def closed_by(payload: Json) -> Json | None:

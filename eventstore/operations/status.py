@@ -16,6 +16,7 @@ from eventstore.run.liveness import Life, paths_held_open
 from eventstore.run.run import Run
 from eventstore.stream.moment import Moment
 from eventstore.stream.scan import STREAM_NAME
+from projections import sessions
 from projections.snapshots import progress
 from projections.timeline import board, timeline
 from projections.timeline.in_flight import Flight, PhaseTimes
@@ -116,7 +117,8 @@ class RunPage(Counters, kw_only=True):
     """One run. `active_tasks`, `current_phase_counts`, `elapsed_seconds` and `updated_at` are those of progress.json.
 
     `in_flight` are the attempts that were open at the last event; `ended` tells that the run has ended since. At an
-    earlier moment `life` is None: whether a writer lives can be asked of now only.
+    earlier moment `life` is None: whether a writer lives can be asked of now only. `closed` is what `close` saw of the
+    writer when it gave the run, which had died, its end.
     """
 
     status: str | None
@@ -129,6 +131,7 @@ class RunPage(Counters, kw_only=True):
     last_event_at: str | None
     duration_seconds: float | None
     clock_stepped: bool
+    closed: sessions.Closing | None
     retries: int
     phases: list[PhaseTimes]
     slowest: list[SlowTask]
@@ -213,6 +216,7 @@ def run_page(path: str | os.PathLike[str], moment: Moment | None = None, clock: 
         last_event_at=iso_utc(view.last_event_at),
         duration_seconds=view.duration_seconds,
         clock_stepped=view.clock_stepped,
+        closed=view.closed,
         retries=view.retries,
         phases=view.phase_times(),
         slowest=slowest_tasks(view.rows),

@@ -123,9 +123,9 @@ class View(Struct, kw_only=True):
     # -- how it ended
 
     @property
-    def closed(self) -> Json | None:
-        """What `close` noted when it gave the run its end: `life` and `evidence`; None where nobody closed it."""
-        return None if self.info_state.ended is None else sessions.closed_by(self.info_state.ended["payload"])
+    def closed(self) -> sessions.Closing | None:
+        """What `close` saw when it gave the run, which had died, its end; None where nobody closed it."""
+        return None if self.info_state.ended is None else sessions.closing_of(self.info_state.ended["payload"])
 
     @property
     def ended_in_stream(self) -> bool:

@@ -367,9 +367,13 @@ class RunRecorder:
         return self.append(MetricArtifactsWritten(payload=record))
 
     def record_loss(self, count: int, first_timestamp: float, last_timestamp: float, reason: str) -> int:
-        """Note that `count` events of that time could not be written."""
+        """Note that `count` events of that time could not be written; the note has the time of the last of them.
+
+        So it stands in order: after what was written before the loss, and before what comes next.
+        """
         times = {"first_timestamp": first_timestamp, "last_timestamp": last_timestamp}
-        return self.append(RecordsLost(payload={"count": count, **times, "reason": reason}))
+        payload = {"count": count, **times, "reason": reason}
+        return self.append(RecordsLost(timestamp=last_timestamp, payload=payload))
 
     def keep_plans(self, plans: Json) -> None:
         """Keep the resolved plans of reused attempts in `run_info.json`; they have no event of their own."""

@@ -29,6 +29,8 @@ MAX_EVIDENCE = 5
 MAX_TASK_IDS = 10
 BEFORE = "the run ended before its first event"
 _POISON_SIBLINGS = 3
+RESTARTED = "was started again since"
+"""What evidence says of a machine that a writer's lock did not outlive."""
 
 
 class Signal(Struct, frozen=True, kw_only=True):
@@ -73,12 +75,13 @@ def diagnose(facts: Facts) -> Diagnosis:
     if facts.status == "timed_out" and not stuck:
         stuck = never_opened(facts.rows, flights, facts.marks)
     outcome, certainty = _outcome(facts)
-    signals = [*_end_signals(facts, outcome, flights, stuck), *_stream_signals(facts, outcome), *_issue_signals(facts)]
-    signals += _log_signals(facts, outcome)
+    fate = outcome if facts.marks.closed is None else "died"  # that somebody closed it later explains nothing
+    signals = [*_end_signals(facts, fate, flights, stuck), *_stream_signals(facts, fate), *_issue_signals(facts)]
+    signals += _log_signals(facts, fate)
     signals += _phase_signals(facts)
     signals += _blind_signals(facts, signals)
     found = _poisoned(facts, _group(facts, signals))
-    found = _settle(facts, outcome, found)
+    found = _settle(facts, fate, found)
     return Diagnosis(outcome=outcome, certainty=certainty, causes=found, in_flight=flights)
 
 
@@ -164,9 +167,18 @@ def _cancelled(facts: Facts) -> Iterator[Signal]:
 
 
 def _died(facts: Facts) -> Iterator[Signal]:
+    closed = facts.marks.closed
+    if closed is not None:
+        words = "; ".join(closed.evidence)
+        if RESTARTED in words:
+            yield _ending("machine_stopped", facts, DECISIVE, "certain", words)
+        told = f"closed later as {facts.status}" + (f" ({facts.error})" if facts.error else "")
+        certainty: Certainty = "certain" if closed.state == "dead" else "inferred"
+        yield _ending("process_died", facts, OUTCOME, certainty, f"{told}: {words}")
+        return
     if facts.rebooted or facts.nul_tail:
         words = "the stream ends in NUL bytes, as after a power loss" if facts.nul_tail else facts.life_evidence[0]
-        certainty: Certainty = "certain" if facts.rebooted else "inferred"
+        certainty = "certain" if facts.rebooted else "inferred"
         yield _ending("machine_stopped", facts, DECISIVE, certainty, words)
     detail = "; ".join([*([BEFORE] if _never_began(facts) else []), *facts.life_evidence])
     yield _ending("process_died", facts, OUTCOME, "certain" if facts.life == "dead" else "inferred", detail)

@@ -61,9 +61,9 @@ class State(Struct):
     writers: sessions.State = field(default_factory=sessions.State)
 
     @property
-    def closed(self) -> Json | None:
-        """What `close` noted when it gave a dead run its end: `life` and `evidence`."""
-        return None if self.ended is None else sessions.closed_by(self.ended.payload)
+    def closed(self) -> sessions.Closing | None:
+        """What `close` saw when it gave a dead run its end; None where nobody did."""
+        return None if self.ended is None else sessions.closing_of(self.ended.payload)
 
 
 def initial(base: Base) -> State:

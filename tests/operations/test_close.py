@@ -7,13 +7,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from eventstore.errors import DamagedError, LockedError, RefusedError, UsageError
 from eventstore.format import codec
 from eventstore.format.events import RunFinished, RunStarted, TaskStarted
+from eventstore.history.sql import questions
+from eventstore.history.sql.access import CatalogChoice, open_history
+from eventstore.history.sql.ask import ask
 from eventstore.operations.close import close_run, evidence_of, process_started_at
+from eventstore.operations.diagnose.diagnose import diagnose_run
+from eventstore.operations.status import run_page
 from eventstore.stream.lock_file import render_writer
 from eventstore.stream.log import EventLog
 from eventstore.stream.recovery import boot_id
@@ -179,3 +186,46 @@ def test_what_can_t_be_closed(tmp_path: Path, command: Command) -> None:
     assert command("close", run) == 2
     with pytest.raises(UsageError):
         close_run(run, "running")
+
+
+LATER = {
+    "time-per-solved": {},
+    "phase-times": {"phase": "evaluate"},
+    "in-flight-at-death": {},
+    "longest-gaps": {},
+    "slowest-phases": {},
+}
+
+
+def answers(run: Path) -> dict[str, list[Any]]:
+    """What canned questions say of one run."""
+    connection = open_history([run], catalog=CatalogChoice(off=True))
+    try:
+        found = {}
+        for name, given in LATER.items():
+            asked = questions.question(name)
+            found[name] = list(ask(connection, asked.sql, questions.parameters(asked, given)).rows)
+        found["died-runs"] = [row[0] for row in ask(connection, questions.question("died-runs").sql, {}).rows]
+        return found
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("name", ["r_kill_mid", "r_kill_early", "r_sigterm"])
+def test_a_close_thirty_hours_later_changes_no_duration_and_no_cause(name: str, run_dir: Callable[[str], Path]) -> None:
+    """The time of the closing is nobody's: durations, gaps, what was in flight, the first cause stay."""
+    run = run_dir(name)
+    before, said = answers(run), diagnose_run(run)
+    page = run_page(run)
+    assert before["died-runs"]
+    close_run(run, "failed", "nobody was there", clock=lambda: list(scan(run))[-1].event.timestamp + 108_000)
+    after, told = answers(run), diagnose_run(run)
+    assert after == before
+    assert (told["outcome"], told["causes"][0]["code"]) == ("failed", said["causes"][0]["code"])
+    assert "nobody was there" in told["causes"][0]["message"]
+    for member in ("duration_seconds", "longest_gap_seconds", "last_event_at", "in_flight"):
+        assert told[member] == said[member], member
+    closed_page = run_page(run)
+    assert closed_page.closed is not None and closed_page.closed.evidence == told["closed"]["evidence"]
+    assert closed_page.phases == [structs.replace(row, running=0) for row in page.phases]
+    assert (closed_page.slowest, closed_page.in_flight) == (page.slowest, page.in_flight)

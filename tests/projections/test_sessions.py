@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eventstore.stream.scan import Scan, scan
-from projections import Base, fold
+from projections import Base, fold, sessions
 from projections.snapshots import counts, progress
 from projections.timeline import board, milestones, timeline
 from projections.timeline.in_flight import in_flight
@@ -106,7 +106,7 @@ def test_a_close_hours_later_lengthens_nothing(tmp_path: Path, closer: dict[str,
     assert [(f.task_id, f.attempt, f.duration_seconds) for f in in_flight(rows)] == [("a", 1, 1.0), ("b", None, 0.0)]
     assert in_flight(rows) == in_flight(shown.rows)
     assert (marks.longest_gap_seconds, shown.longest_gap_seconds, marks.last_timestamp) == (1.0, 1.0, 1002.0)
-    assert marks.closed == CLOSED["closed"]
+    assert marks.closed == sessions.Closing("dead", ["there is no process 7"])
     assert state_of(counts, path).last_observed_at == 1002.0
 
 
@@ -128,9 +128,9 @@ def stays_of(path: Path) -> list[tuple[Any, ...]]:
     return [(row.task_id, row.attempt, row.phase, row.started_at, row.ended_at, row.ended_by) for row in found]
 
 
-def problem_of(path: Path, sessions: Sessions) -> str | None:
+def problem_of(path: Path, parts: Sessions) -> str | None:
     """Where ours and the oracle disagree, in words; None where they don't."""
-    said = Oracle(sessions)
+    said = Oracle(parts)
     ours = counted(path)
     if ours != {"pending": said.pending, "running": said.running, "finished": said.finished}:
         return f"counts {ours}, and {said.pending}, {said.running}, {said.finished}"
@@ -154,9 +154,9 @@ def problem_of(path: Path, sessions: Sessions) -> str | None:
 def test_generated_runs_of_several_sessions_say_what_a_plain_oracle_says(tmp_path: Path, start: int) -> None:
     """Deaths, repairs, closings, clock steps, late events: counts, stays, first and last times, gaps."""
     for seed in range(start, start + 100):
-        sessions = random_sessions(seed)
-        problem = problem_of(write_stream(tmp_path / str(seed), sessions), sessions)
-        assert problem is None, f"seed {seed}: {problem}\n{dump(sessions)}"
+        parts = random_sessions(seed)
+        problem = problem_of(write_stream(tmp_path / str(seed), parts), parts)
+        assert problem is None, f"seed {seed}: {problem}\n{dump(parts)}"
 
 
 def test_generated_runs_have_no_damage(tmp_path: Path) -> None:

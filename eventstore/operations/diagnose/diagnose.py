@@ -173,6 +173,7 @@ def _report(view: View, liveness: Liveness, facts: Facts, diagnosis: Diagnosis) 
         "last_event_at": iso_utc(view.last_event_at),
         "duration_seconds": view.duration_seconds,
         "clock_stepped": view.clock_stepped,
+        "closed": to_builtins(view.closed),
         "longest_gap_seconds": view.marks.longest_gap_seconds,
         "counts": view.counts,
         "stream": {
