@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
@@ -13,6 +13,9 @@ from msgspec import Struct
 from eventstore.errors import InputError, OutputError, UsageError
 
 from . import output, rows
+
+if TYPE_CHECKING:
+    from eventstore.history.sql.questions import Question
 
 FORMATS = ("table", *rows.WRITERS, "parquet")
 TERMINAL_ROWS = 200
@@ -70,7 +73,8 @@ def command(
         return _list(as_json)
     given = _parameters(params)
     sql, folders = _sql(words, sql_file)
-    sql, parameters = _canned(sql, given)
+    question = _canned(sql)
+    parameters = _values(question, given)
     if form == "parquet" and out is None:
         raise UsageError("parquet is no text: name a file with --output")
     from eventstore.history.sql.access import CatalogChoice
@@ -78,7 +82,7 @@ def command(
 
     target = Target(format="json" if as_json else form, out=out, limit=limit)
     inquiry = Inquiry(
-        sql=sql,
+        sql=sql if question is None else question.sql,
         parameters=parameters,
         paths=[Path(folder) for folder in folders],
         catalog=CatalogChoice(file=catalog, off=no_catalog, refresh=not no_refresh),
@@ -87,6 +91,8 @@ def command(
         out=out,
         trusted=trusted,
         explain=explain,
+        question=question,
+        given=given,
     )
     delivery = Delivery(
         answer=lambda found: _write(found, target),
@@ -129,13 +135,21 @@ def _parameters(params: tuple[str, ...]) -> dict[str, str]:
     return given
 
 
-def _canned(sql: str, given: dict[str, str]) -> tuple[str, dict[str, str | None]]:
+def _canned(sql: str) -> "Question | None":
+    """Return the canned question that was named instead of SQL, if one was. Raises UsageError for an unknown name."""
     if not _QUESTION_NAME.fullmatch(sql.strip()):
-        return sql, dict(given)
+        return None
     from eventstore.history.sql import questions
 
-    asked = questions.question(sql.strip())
-    return asked.sql, questions.parameters(asked, given)
+    return questions.question(sql.strip())
+
+
+def _values(asked: "Question | None", given: dict[str, str]) -> dict[str, str | None]:
+    if asked is None:
+        return dict(given)
+    from eventstore.history.sql import questions
+
+    return questions.parameters(asked, given)
 
 
 def _tell(problems: list[str]) -> None:

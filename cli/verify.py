@@ -89,11 +89,9 @@ def command(
 
 
 def _reports(paths: tuple[Path, ...], options: Any, processes: int) -> Iterator[Any]:
-    from eventstore.operations.verify.verify import changed_since, find_all, verify_runs
+    from eventstore.operations.verify.verify import runs_to_verify, verify_runs
 
-    runs = list(find_all(paths, lambda path, words: output.say(f"{output.clean(path)}: {words}")))
-    if options.since is not None:
-        runs = [run for run in runs if changed_since(run.path, options.since)]
+    runs = runs_to_verify(paths, options, lambda path, words: output.say(f"{output.clean(path)}: {words}"))
     reports = verify_runs(runs, options, processes=processes)
     if not sys.stderr.isatty() or len(runs) < 2:
         return reports

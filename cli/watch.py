@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from eventstore.errors import InputError
 from eventstore.operations.watch import Watch, WatchPage
 
 from . import output
@@ -42,7 +43,10 @@ def command(path: Path, once: bool, interval: float, as_json: bool) -> int:
     try:
         watch.look()
         if not watch.runs:
-            output.say(f"{output.clean(path)}: no run directory at or below it")
+            words = f"{path}: there is no run directory at or below it"
+            if once:
+                raise InputError(words, path)
+            output.say(f"{output.clean(words)} yet")
         if once or as_json or not sys.stdout.isatty():
             _print_lines(watch, once, interval, as_json, single=watch.single)
         else:

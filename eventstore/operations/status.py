@@ -8,10 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from eventstore.errors import InputError
 from eventstore.format.events import Json
 from eventstore.format.values import as_object, iso_utc
-from eventstore.run.directory import RunDir, find_runs
+from eventstore.run.directory import RunDir, find_all
 from eventstore.run.liveness import Life, paths_held_open
 from eventstore.run.run import Run
 from eventstore.stream.moment import Moment
@@ -154,9 +153,7 @@ def run_rows(
     Several processes are started only where there is enough to read for them. Raises InputError where `root` can't be
     read, or holds no run.
     """
-    runs = list(find_runs(root, on_problem))
-    if not runs:
-        raise InputError(f"{root}: there is no run directory at or below it", root)
+    runs = list(find_all([root], on_problem))
     enough = processes > 1 and sum(map(_stream_bytes, runs)) > SHARED_BYTES
     row = partial(run_row, clock=clock, held=paths_held_open())
     yield from map_in_order(row, runs, processes if enough else 1)

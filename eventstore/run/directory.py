@@ -4,7 +4,7 @@ A run directory holds `run_info.json` or `progress.jsonl`. Nothing in one is tru
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,23 @@ def find_runs(root: str | os.PathLike[str], on_problem: Callable[[str, str], Non
     yield from _walk(root, "", frozenset(), on_problem or (lambda path, words: None))
 
 
+def find_all(
+    paths: Iterable[str | os.PathLike[str]], on_problem: Callable[[str, str], None] | None = None
+) -> Iterator[RunDir]:
+    """Yield the runs at or below several paths, each once. Raises InputError where there is none below one of them."""
+    seen: set[str] = set()
+    for path in paths:
+        found = 0
+        for run in find_runs(path, on_problem):
+            found += 1
+            real = os.path.realpath(run.path)
+            if real not in seen:
+                seen.add(real)
+                yield run
+        if not found:
+            raise InputError(f"{path}: there is no run directory at or below it", path)
+
+
 def _walk(
     folder: Path, key: str, above: frozenset[tuple[int, int]], on_problem: Callable[[str, str], None]
 ) -> Iterator[RunDir]:
@@ -100,6 +117,8 @@ def _check_readable(folder: Path) -> None:
         os.scandir(folder).close()
     except OSError as error:
         raise InputError(f"{folder}: can't be read: {error.strerror}", folder) from None
+    if not os.access(folder, os.X_OK):
+        raise InputError(f"{folder}: can't be entered: no permission to look at what is in it", folder)
 
 
 def read_json_file(path: Path) -> StoredFile:

@@ -19,7 +19,7 @@ from eventstore.history.catalog import ingest
 from eventstore.history.catalog.catalog import Catalog, Progress, Refreshed, check_place, default_file
 from eventstore.history.catalog.spool import create_tables
 from eventstore.history.rows.values import key_text
-from eventstore.run.directory import RunDir, find_runs, is_run_dir
+from eventstore.run.directory import RunDir, find_all, is_run_dir
 from eventstore.run.liveness import life_of, paths_held_open
 
 from . import guard
@@ -293,15 +293,15 @@ def _open(memory_limit: str | None, threads: int | None) -> Any:
 
 
 def runs_below(paths: Sequence[str | os.PathLike[str]], on_problem: Report | None) -> Iterable[RunDir]:
-    """All runs at and below the paths; keys are relative to the path, or to what several have in common."""
+    """Yield all runs at and below the paths; keys are relative to the path, or to what several have in common.
+
+    Raises InputError where there is none below one of them.
+    """
     folders = [Path(path) for path in paths] or [Path()]
     if len(folders) == 1:
-        yield from find_runs(folders[0], on_problem)
+        yield from find_all(folders, on_problem)
         return
-    found: dict[str, RunDir] = {}
-    for folder in folders:
-        for run in find_runs(folder, on_problem):
-            found.setdefault(os.path.realpath(run.path), run)
+    found = {os.path.realpath(run.path): run for run in find_all(folders, on_problem)}
     tops = [path.parent if is_run_dir(path) else path for path in (Path(os.path.realpath(f)) for f in folders)]
     common = os.path.commonpath(tops)
     for real in sorted(found):

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import access, ask, guard
+from . import access, ask, guard, questions
 from .limits import BrokenDownError, memory_bytes, run_limited
 
 _AGAIN = 75
@@ -22,7 +22,8 @@ _AGAIN = 75
 class Inquiry(Struct, frozen=True, kw_only=True):
     """What is asked of which runs, and within which limits.
 
-    `memory` is an amount as DuckDB writes it; `out` the file that the answer is written to, if it is.
+    `memory` is an amount as DuckDB writes it; `out` the file that the answer is written to, if it is. `given` are the
+    values that a person gave for the parameters of a canned `question`.
     """
 
     sql: str
@@ -34,6 +35,8 @@ class Inquiry(Struct, frozen=True, kw_only=True):
     out: Path | None = None
     trusted: bool = False
     explain: bool = False
+    question: questions.Question | None = None
+    given: Mapping[str, str] = {}
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
@@ -105,6 +108,8 @@ def _remove_part(out: Path | None, child: int) -> None:
 def _answer(inquiry: Inquiry, delivery: Delivery, begin: Callable[[], None], *, last: bool) -> int:
     connection = _open(inquiry, delivery)
     try:
+        if inquiry.question is not None:
+            questions.check_values(connection, inquiry.question, inquiry.given)
         begin()
         if inquiry.explain:
             return delivery.plan(ask.explain(connection, inquiry.sql, inquiry.parameters))

@@ -31,7 +31,7 @@ from eventstore.run.directory import (
     RUN_INFO_NAME,
     RunDir,
     StoredFile,
-    find_runs,
+    find_all,
     read_json_file,
 )
 from eventstore.run.json_files import read_bytes
@@ -110,27 +110,17 @@ def verify_paths(
     With `processes` above 1 runs are shared out to forked processes: for a program without threads of its own.
     """
     options = options or Options()
-    runs = list(find_all(paths, on_problem))
-    if options.since is not None:
-        runs = [run for run in runs if changed_since(run.path, options.since)]
-    return verify_runs(runs, options, processes=processes)
+    return verify_runs(runs_to_verify(paths, options, on_problem), options, processes=processes)
 
 
-def find_all(
-    paths: Iterable[str | os.PathLike[str]], on_problem: Callable[[str, str], None] | None = None
-) -> Iterator[RunDir]:
-    """The runs at or below several paths, each once. Raises InputError where there is none below one of them."""
-    seen: set[str] = set()
-    for path in paths:
-        found = 0
-        for run in find_runs(path, on_problem):
-            found += 1
-            real = os.path.realpath(run.path)
-            if real not in seen:
-                seen.add(real)
-                yield run
-        if not found:
-            raise InputError(f"{path}: there is no run directory at or below it", path)
+def runs_to_verify(
+    paths: Iterable[str | os.PathLike[str]],
+    options: Options,
+    on_problem: Callable[[str, str], None] | None = None,
+) -> list[RunDir]:
+    """Return the runs at or below `paths` that the options ask for. Raises InputError as `verify_paths` does."""
+    runs = find_all(paths, on_problem)
+    return [run for run in runs if options.since is None or changed_since(run.path, options.since)]
 
 
 def verify_runs(runs: list[RunDir], options: Options, *, processes: int = 1) -> Iterator[Report]:
