@@ -7,6 +7,7 @@ and why is in docs/replay.md.
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from eventstore.format.values import as_number
 from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, StoredFile
 from eventstore.run.liveness import Life, Liveness, life_of
 from eventstore.run.run import Run
-from eventstore.stream.atomic_file import back_up, replace_file
+from eventstore.stream.atomic_file import back_up, mode_of, replace_file
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.lock import RunLock
 from eventstore.stream.moment import Moment
@@ -171,7 +172,14 @@ def _write(replayed: Replayed, files: FileSystem) -> Replayed:
         if backup is not None:
             backups.append(backup.name)
             files.sync_folder(path.parent)  # else a crash can keep the replacement and lose the original's name
-        replace_file(path, _rendered(replayed.snapshots, name), durable=True, files=files)
+        try:
+            content, mode = _rendered(replayed.snapshots, name), mode_of(replayed.run_dir / STREAM_NAME)
+            replace_file(path, content, durable=True, files=files, new_mode=mode)
+        except OutputError:
+            if backup is not None:  # the original has its own name still
+                with suppress(OSError):
+                    files.unlink(backup)
+            raise
         written.append(name)
     return _with(replayed, written=written, backups=backups)
 

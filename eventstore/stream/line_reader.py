@@ -6,7 +6,7 @@ the cache), and `posix_fadvise(SEQUENTIAL)`.
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import xxhash
@@ -14,6 +14,7 @@ import xxhash
 from eventstore.errors import InputError
 
 BLOCK_BYTES = 128 * 1024
+_FIND_BYTES = 1 << 20
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A longer line is not held in memory: it is passed over as damage, or as a torn tail where it never ends."""
 
@@ -143,3 +144,23 @@ def range_digest(fd: int, start: int, end: int) -> str:
         state.update(data)
         offset += len(data)
     return state.hexdigest()
+
+
+def find_last(fd: int, size: int, lines: Collection[bytes]) -> dict[bytes, tuple[int, int]]:
+    """Return for each of `lines` where it stands last in the first `size` bytes: its offset, and its number from 1.
+
+    The file is read and not mapped: one that shrinks meanwhile ends the search, and not the process.
+    """
+    found: dict[bytes, tuple[int, int]] = {}
+    overlap = max(map(len, lines), default=1) - 1
+    position, number, rest = 0, 1, b""
+    while position < size and (data := os.pread(fd, min(_FIND_BYTES, size - position), position)):
+        window, start = rest + data, position - len(rest)
+        for line in lines:
+            at = window.rfind(line)
+            if at >= 0:
+                found[line] = (start + at, number + window.count(b"\n", 0, at))
+        rest = window[len(window) - min(overlap, len(window)) :]
+        number += window.count(b"\n", 0, len(window) - len(rest))
+        position += len(data)
+    return found

@@ -1,11 +1,13 @@
-"""The exclusive lock on a run directory: `flock` on `progress.lock`.
+"""The exclusive lock on a run directory: `flock` on `progress.lock`, and on the stream where there is one.
 
+The second one keeps a writer alone although somebody removes `progress.lock` under it.
 Writers, `replay`, `repair` and `close` hold it while they write; readers probe with a momentary shared one, so an
 exclusive attempt is repeated for a second before it is refused.
 """
 
 import fcntl
 import os
+import stat
 import time
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +15,11 @@ from typing import Any, Literal
 
 from eventstore.errors import LockedError, OutputError
 
+from .atomic_file import own_inode
 from .lock_file import LOCK_NAME, read_witness
 
 RETRY_SECONDS = 1.0
+STREAM_NAME = "progress.jsonl"
 
 
 class RunLock:
@@ -27,12 +31,60 @@ class RunLock:
     """
 
     def __init__(self, run_dir: Path, *, temporary: bool = False, retry_seconds: float = RETRY_SECONDS) -> None:
-        self.path = run_dir / LOCK_NAME
+        self.path, self.run_dir = run_dir / LOCK_NAME, run_dir
+        self._retry_seconds, self._stream_fd = retry_seconds, -1
         self.fd, self.created = _acquire(run_dir, self.path, time.monotonic() + retry_seconds)
         self._temporary = temporary and self.created
+        self.hold_stream()
+
+    def hold_stream(self) -> None:
+        """Lock the stream, or the one that has its name by now. Lets everything go and raises LockedError if it can't.
+
+        Where there is no stream, or the file system locks no file that is open for reading, nothing is done.
+        """
+        path, deadline = self.run_dir / STREAM_NAME, time.monotonic() + self._retry_seconds
+        if self._stream_fd >= 0 and _still_named(self._stream_fd, path):
+            return
+        self._drop_stream()
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                os.close(fd)
+                self.release()
+                raise LockedError(
+                    f"{self.run_dir}: another process has locked the stream, although {LOCK_NAME} was free: "
+                    "it was removed or replaced under its writer",
+                    self.run_dir,
+                ) from None
+            except OSError:
+                os.close(fd)
+                return
+            self._stream_fd = fd
+            return
+
+    def _drop_stream(self) -> None:
+        fd, self._stream_fd = self._stream_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def leave_in_child(self) -> None:
+        """Close a forked child's copies, which would keep the lock alive."""
+        self._drop_stream()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def release(self) -> None:
         """Let go; harmless when done twice."""
+        self._drop_stream()
         if self.fd < 0:
             return
         if self._temporary:
@@ -51,9 +103,17 @@ class RunLock:
 
 
 def is_locked(run_dir: Path) -> bool | None:
-    """Whether a process holds the lock; None where there is no lock file, or the file system can't tell."""
+    """Return whether a process holds the lock; None without a lock file, or where the file system can't tell.
+
+    A writer whose lock file was removed still holds its stream.
+    """
+    held = _is_held(run_dir / LOCK_NAME)
+    return True if held is not True and _is_held(run_dir / STREAM_NAME) else held
+
+
+def _is_held(path: Path) -> bool | None:
     try:
-        fd = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -83,7 +143,9 @@ def _acquire(run_dir: Path, path: Path, deadline: float) -> tuple[int, bool]:
             os.close(fd)
             raise OutputError(f"{path}: the file system gives no locks: {error.strerror}", path) from None
         if _still_named(fd, path):
-            return fd, created
+            if os.fstat(fd).st_nlink == 1:
+                return fd, created
+            own_inode(path)  # a link to somebody else's file, or a backup made of links: write to neither
         os.close(fd)  # removed or replaced between open and lock
 
 
@@ -91,11 +153,15 @@ def _open(path: Path) -> tuple[int, bool]:
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         try:
-            return os.open(path, flags), False
+            fd, created = os.open(path, flags), False
         except FileNotFoundError:
-            return os.open(path, flags | os.O_CREAT, 0o644), True
+            fd, created = os.open(path, flags | os.O_CREAT, 0o644), True
     except OSError as error:
         raise OutputError(f"{path}: can't be opened for the lock: {error.strerror}", path) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OutputError(f"{path}: is not a regular file, and a lock is one", path)
+    return fd, created
 
 
 def _still_named(fd: int, path: Path) -> bool:

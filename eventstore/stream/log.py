@@ -23,6 +23,7 @@ from eventstore.errors import CompassError, LogPoisonedError, OutputError, Usage
 from eventstore.format.events import Event
 from eventstore.format.seal import CLOSING
 
+from .atomic_file import own_inode
 from .encode import Origin, Speller
 from .filesystem import REAL, FileSystem
 from .group_commit import Durability, Position, Syncer
@@ -110,7 +111,13 @@ class EventLog:
         lock = lock or RunLock(run_dir)
         opened: Opened | None = None
         try:
+            own_inode(run_dir / STREAM_NAME, files)
+            lock.hold_stream()
+            own_inode(run_dir / STREAM_NAME, files)
+            lock.hold_stream()
             opened = open_stream(run_dir, files, observe, scanned)
+            if opened.created:
+                lock.hold_stream()
             if run_id is not None and opened.run_id is not None and opened.run_id != run_id:
                 raise UsageError(f"{run_dir}: the stream belongs to run {opened.run_id}, not to {run_id}", run_dir)
             name = opened.run_id or run_id or default_run_id or run_dir.resolve().name
@@ -361,10 +368,10 @@ class EventLog:
         """A forked child has copies of everything and may use none of it; its copies would also keep the lock alive."""
         self._failure = UsageError(f"{self.path}: opened by another process; a forked child may not write", self.path)
         self._lock, self._syncer = threading.Lock(), Syncer(self.position, self._make_durable)
-        for fd in (self._fd, self._run_lock.fd):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._run_lock.fd = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+        self._run_lock.leave_in_child()
 
 
 _open_logs: "weakref.WeakSet[EventLog]" = weakref.WeakSet()

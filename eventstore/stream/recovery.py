@@ -16,6 +16,7 @@ from eventstore.format.events import Json
 from eventstore.format.records import VERDICTS, Block
 from eventstore.format.seal import NO_PREDECESSOR
 
+from .atomic_file import mode_of
 from .filesystem import FileSystem
 from .line_reader import file_digest
 from .lock_file import read_witness
@@ -141,7 +142,7 @@ def new_file(path: Path, word: str, files: FileSystem) -> tuple[Path, int]:
     while True:
         target = path.with_name(f"{path.name}.{word}-{number}")
         try:
-            return target, files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            return target, files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(path))
         except FileExistsError:
             number += 1
 

@@ -15,7 +15,7 @@ from eventstore.format.chain import Break, Link
 from eventstore.format.events import Json, StreamRepaired
 from eventstore.format.records import VERDICTS
 from eventstore.format.seal import NO_PREDECESSOR, read_proof, seal
-from eventstore.stream.atomic_file import TEMPORARY_PREFIX
+from eventstore.stream.atomic_file import TEMPORARY_PREFIX, mode_of
 from eventstore.stream.filesystem import FileSystem
 from eventstore.stream.line_reader import file_digest, open_regular, range_digest
 from eventstore.stream.lock_file import Mark, render_slot, render_writer, slot_offset
@@ -197,7 +197,7 @@ def keep_backup(path: Path, backup: Backup, files: FileSystem) -> None:
         except FileExistsError:
             raise
         except OSError:
-            _copy(path, target, [(0, backup.bytes)], files, os.O_EXCL)
+            _copy(path, target, [(0, backup.bytes)], files)
     fd = files.open(target, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         files.fsync(fd)
@@ -212,17 +212,19 @@ def set_aside(path: Path, ranges: Sequence[tuple[int, int]], backup: Backup, fil
         return None
     target = path.with_name(f"{path.name}.{ASIDE_WORD}-{backup.number}")
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}.{ASIDE_WORD}")
-    _copy(path, temporary, ranges, files, os.O_TRUNC, end_lines=True)
+    with suppress(FileNotFoundError):
+        files.unlink(temporary)
+    _copy(path, temporary, ranges, files, end_lines=True)
     files.replace(temporary, target)
     return target.name
 
 
 def _copy(
-    source: Path, target: Path, ranges: Sequence[tuple[int, int]], files: FileSystem, flag: int, end_lines: bool = False
+    source: Path, target: Path, ranges: Sequence[tuple[int, int]], files: FileSystem, end_lines: bool = False
 ) -> None:
     fd = open_regular(source)
     try:
-        copy = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flag)
+        copy = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(source))
         try:
             for start, end in ranges:
                 copy_range(fd, copy, start, end, files)

@@ -26,7 +26,7 @@ from eventstore.operations.view import damage_words
 from eventstore.run.directory import RUN_INFO_NAME, open_run, read_json_file
 from eventstore.run.liveness import Liveness, life_of
 from eventstore.run.names import DETAILS_NAME
-from eventstore.stream.atomic_file import TEMPORARY_PREFIX
+from eventstore.stream.atomic_file import TEMPORARY_PREFIX, mode_of
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.line_reader import open_regular
 from eventstore.stream.lock import RunLock
@@ -215,7 +215,9 @@ def _build(run_dir: Path, examined: _Examined, target: Path, files: FileSystem) 
 def _write_pieces(path: Path, pieces: list[Piece], target: Path, files: FileSystem) -> None:
     source = open_regular(path) if pieces else -1
     try:
-        fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+        with suppress(FileNotFoundError):
+            files.unlink(target)  # of an interrupted repair, or planted: whatever it is, it is not written to
+        fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(path))
         try:
             for piece in pieces:
                 copy_range(source, fd, piece.start, piece.end, files)

@@ -9,7 +9,6 @@ never stops the others, and many are read in parallel processes.
 
 import contextlib
 import copy
-import mmap
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +38,7 @@ from eventstore.run.liveness import life_of
 from eventstore.run.names import DETAILS_NAME, is_leftover
 from eventstore.run.request_record import section
 from eventstore.run.run import Run
+from eventstore.stream.line_reader import find_last
 from eventstore.stream.scan import STREAM_NAME, Scan, scan
 from projections.fold import Base
 from projections.snapshots import progress, replay
@@ -352,13 +352,14 @@ class Checking:
         wanted = [f for f in self.notes.findings if f.code == "task_in_flight" and f.offset is None]
         if not wanted or not self.stream_bytes:
             return
-        with contextlib.suppress(OSError, ValueError), (self.path / STREAM_NAME).open("rb") as file:
-            content = mmap.mmap(file.fileno(), self.stream_bytes, access=mmap.ACCESS_READ)
+        active = self.watched.interrupted | self.watched.active
+        lines = {last for f in wanted if (last := active[str(f.task_id)].last)}
+        with contextlib.suppress(OSError), (self.path / STREAM_NAME).open("rb", buffering=0) as file:
+            places = find_last(file.fileno(), self.stream_bytes, lines)
             for finding in wanted:
-                last = (self.watched.interrupted | self.watched.active)[str(finding.task_id)].last
-                offset = content.rfind(last) if last else -1
-                if offset >= 0:
-                    line = self.stream_lines - content[offset:].count(b"\n") + 1
+                last = active[str(finding.task_id)].last
+                if last in places:
+                    offset, line = places[last]
                     placed = structs.replace(finding, offset=offset, length=len(last), line=line)
                     self.notes.findings[self.notes.findings.index(finding)] = placed
 
