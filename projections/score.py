@@ -30,6 +30,7 @@ NOT_RUN_STATUSES = frozenset({"cancelled", "interrupted", "skipped"})
 POLICIES = ("micro_weighted", "category_mean", "category_hierarchy")
 REDUCERS = ("native", "avg", "pass")
 COUNTS = ("total", "evaluated", "error", "unavailable", "invalidated")
+MAX_K = 1_000_000
 _KINDS = ("binary_success", "scalar")
 _NODES = ("leaf", "unweighted", "weighted", "weighted_by_count")
 
@@ -91,6 +92,18 @@ class CoverageFold(Struct, kw_only=True):
     infrastructure_failed: int = 0
     not_needed: int = 0
     values: dict[str, list[float]] = field(default_factory=dict)
+
+    @classmethod
+    def of_plan(cls, run_info: Json) -> "CoverageFold":
+        """Return an empty fold with k and strategy of the request in a run_info.json; k is 1 where none is recorded."""
+        plan: Any = run_info
+        for name in ("request", "execution", "attempts"):
+            plan = plan.get(name) if isinstance(plan, dict) else None
+        k, strategy = (plan.get(name) if isinstance(plan, dict) else None for name in ("k", "strategy"))
+        return cls(
+            k=k if isinstance(k, int) and 0 < k < MAX_K else 1,
+            strategy=strategy if isinstance(strategy, str) else "avg",
+        )
 
     def add(self, attempts: Mapping[int, AttemptScores]) -> None:
         """Count one task's attempts."""

@@ -12,8 +12,10 @@ from msgspec import Struct
 from eventstore.errors import InputError
 from eventstore.format.events import Json
 from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
+from eventstore.run.names import DETAILS_NAME
 from eventstore.stream.scan import STREAM_NAME
 from projections import Base, sessions
+from projections.score import CoverageFold
 from projections.snapshots import counts, progress, run_info
 from projections.timeline import timeline
 
@@ -51,21 +53,24 @@ def read_run(run: PlacedRun, sink: Sink, kept: StreamState | None = None) -> Rea
     sink.rows(run, reader.plans.rows(timeline.rows(state.timeline)))
     sink.rows(run, stored_plan_rows(stored or {}, reader.plans.seen))
     sink.rows(run, param_rows(stored or {}, files[PARAMS_NAME].members))
-    task_ids = set(state.timeline.tasks) | _send_results(run, sink)
+    coverage = CoverageFold.of_plan(stored or {})
+    task_ids = set(state.timeline.tasks) | _send_results(run, sink, coverage)
     damage = [problem for name in names if (problem := file_problem(run.path, files[name])) is not None]
     damage += reader.damage
     damage += _send_log(run, sink, stored or {}, task_ids)
     row = _run_row(run, state, stored or {}, damage, files[METRICS_NAME].members or {})
+    if os.path.lexists(run.path / DETAILS_NAME):
+        _set_coverage(row, coverage)
     sink.rows(run, damage)
     sink.rows(run, [row])
     whole = all(found.code == "torn_tail" for found in reader.damage)
     return ReadRun(row, state if whole and row.events else None)
 
 
-def _send_results(run: PlacedRun, sink: Sink) -> set[str]:
+def _send_results(run: PlacedRun, sink: Sink, coverage: CoverageFold) -> set[str]:
     batch: list[Struct] = []
     task_ids: set[str] = set()
-    for row in result_rows(run.path):
+    for row in result_rows(run.path, coverage):
         batch.append(row)
         if isinstance(row, ResultRow):
             task_ids.add(row.task_id)
@@ -132,6 +137,13 @@ def _run_row(run: PlacedRun, state: StreamState, stored: Json, damage: list[Dama
     _set_times(row, state, info, ended)
     row.problem = _problem_words(damage)
     return row
+
+
+def _set_coverage(row: RunRow, fold: CoverageFold) -> None:
+    """What counts for the score; without task details it is not known."""
+    found = fold.coverage(row.total_tasks or 0)
+    row.answered, row.infrastructure_failed = found.answered, found.infrastructure_failed
+    row.never_run, row.score_answered = found.never_run, found.score_answered
 
 
 def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) -> None:

@@ -16,6 +16,7 @@ from eventstore.format.events import Json
 from eventstore.results.task_dirs import AttemptDir, TaskDir, task_dirs
 from eventstore.run.directory import StoredFile, read_json_file
 from eventstore.run.names import RESULT_FILE, TASK_FILE
+from projections.score import AttemptScores, CoverageFold, outcome_of
 
 from .tables import ArtifactRow, DamageRow, IssueRow, MetricRow, ResultRow
 from .values import as_int, float_text, json_text, key_text, text
@@ -24,15 +25,15 @@ METRICS_NAME = "metrics.json"
 _MAX_ARTIFACTS = 100_000
 
 
-def result_rows(run_dir: Path) -> Iterator[Struct]:
-    """Rows of results, issues, metrics, artifacts and damage of one run directory."""
+def result_rows(run_dir: Path, coverage: CoverageFold) -> Iterator[Struct]:
+    """Rows of results, issues, metrics, artifacts and damage of one run directory; attempts count in `coverage`."""
     problems: list[DamageRow] = []
 
     def note(path: str, words: str) -> None:
         problems.append(_damage(run_dir, Path(path), words))
 
     for task in task_dirs(run_dir, note):
-        yield from _task_rows(run_dir, task)
+        yield from _task_rows(run_dir, task, coverage)
     yield from problems
     metrics = read_json_file(run_dir / METRICS_NAME)
     problem = file_problem(run_dir, metrics)
@@ -42,18 +43,23 @@ def result_rows(run_dir: Path) -> Iterator[Struct]:
         yield from run_metric_rows(metrics.members)
 
 
-def _task_rows(run_dir: Path, task: TaskDir) -> Iterator[Struct]:
+def _task_rows(run_dir: Path, task: TaskDir, coverage: CoverageFold) -> Iterator[Struct]:
     if task.problem is not None and os.path.lexists(task.path / TASK_FILE):
         yield _damage(run_dir, task.path / TASK_FILE, task.problem.removeprefix(f"{TASK_FILE} "))
     task_id = text(task.task_id) or key_text(task.path.name.rpartition("--")[0] or task.path.name)
+    scores: dict[int, AttemptScores] = {}
     for number, attempt in task.attempts.items():
         if attempt.exists:
-            yield from _attempt_rows(run_dir, task, task_id, number, attempt)
+            yield from _attempt_rows(run_dir, task, task_id, attempt, scores)
             yield from _artifact_rows(run_dir, task_id, number, attempt.path)
+    if task.published:
+        coverage.add(scores)
 
 
-def _attempt_rows(run_dir: Path, task: TaskDir, task_id: str, number: int, attempt: AttemptDir) -> Iterator[Struct]:
-    path = attempt.path / RESULT_FILE
+def _attempt_rows(
+    run_dir: Path, task: TaskDir, task_id: str, attempt: AttemptDir, scores: dict[int, AttemptScores]
+) -> Iterator[Struct]:
+    path, number = attempt.path / RESULT_FILE, attempt.number
     if not attempt.has_result:
         return
     result = attempt.read_result("final_answer", "meta", "analysis_result")
@@ -61,6 +67,8 @@ def _attempt_rows(run_dir: Path, task: TaskDir, task_id: str, number: int, attem
         yield _damage(run_dir, path, result.problem)
         return
     category = text(task.category)
+    if result.status is not None:
+        scores[number] = AttemptScores(result.status, result.metrics, result.severity)
     yield ResultRow(
         task_id=task_id,
         attempt=number,
@@ -68,6 +76,7 @@ def _attempt_rows(run_dir: Path, task: TaskDir, task_id: str, number: int, attem
         state=text(task.state),
         status=text(result.status),
         severity=result.severity or None,
+        outcome=outcome_of(result.status, result.severity) if task.published else "never_run",
         issues=len(result.issues),
         retries=as_int(result.retry_count),
         final_answer=json_text(result.members.get("final_answer")),

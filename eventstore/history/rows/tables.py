@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from eventstore.format.records import WholeNumber
 from projections.timeline.rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Part of the catalog's file name: a catalog of another version is simply not this one."""
 
 AGENTCOMPASS, COMPASS_ES = "agentcompass", "compass_es"
@@ -62,6 +62,10 @@ class RunRow(Struct, gc=False, kw_only=True):
     longest_gap_seq: int | None = None
     error: str | None = None
     score: float | None = None
+    answered: int | None = None
+    infrastructure_failed: int | None = None
+    never_run: int | None = None
+    score_answered: float | None = None
     attempts_k: int | None = None
     attempts_strategy: str | None = None
     reused_from_run_id: str | None = None
@@ -152,6 +156,7 @@ class ResultRow(Struct, gc=False, kw_only=True):
     state: str | None = None
     status: str | None = None
     severity: str | None = None
+    outcome: str | None = None
     issues: int = 0
     retries: int | None = None
     final_answer: JsonText | None = None

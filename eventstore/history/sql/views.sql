@@ -11,6 +11,7 @@ SELECT
     error_tasks, warning_tasks, skipped_tasks, attempts_started, attempts_finished, partials_saved,
     retries,
     started_at, finished_at, last_event_at, seconds, clock_stepped, longest_gap_seconds, longest_gap_seq, error, score,
+    answered, infrastructure_failed, never_run, score_answered,
     attempts_k, attempts_strategy, reused_from_run_id, reused_from_path,
     orchestration_id, request_key, request_name, request_index,
     schema_version, stored_status, analysis_only, sealed, events, damaged, torn_bytes, bytes,
@@ -98,7 +99,7 @@ FROM store.main.plans JOIN store.main.plan_texts USING (run_no, plan_no)
 -- One row for each result.json, without its trajectory.
 CREATE VIEW results AS
 SELECT
-    run_key, task_id, attempt, category, state, status, severity, issues, retries, final_answer, ground_truth, metrics,
+    run_key, task_id, attempt, category, state, status, severity, outcome, issues, retries, final_answer, ground_truth, metrics,
     meta, analysis_result, result_bytes, file, source
 FROM store.main.results JOIN (SELECT run_no, run_key, source FROM store.main.runs) USING (run_no);
 
