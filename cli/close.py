@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from eventstore.operations.close import CLOSING_STATUSES, Closed, close_run
+from eventstore.operations.reports.close import close_report
 
 from . import output
 
@@ -24,21 +25,10 @@ def command(run: Path, status: str, error: str | None, force: bool, as_json: boo
     words = None if error is None else output.utf8_text(error, "--error")
     closed = close_run(run, status, words, force=force)
     if as_json:
-        output.print_json(_document(closed))
+        output.print_json(close_report(closed))
     else:
         _tell(closed)
     return output.FOUND if closed.problems else output.OK
-
-
-def _document(closed: Closed) -> dict[str, object]:
-    return {
-        "run_id": closed.run_id,
-        "status": closed.status,
-        "life": closed.life.state,
-        "evidence": closed.evidence,
-        "written": closed.written,
-        "problems": closed.problems,
-    }
 
 
 def _tell(closed: Closed) -> None:

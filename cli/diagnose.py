@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from eventstore.operations.diagnose.diagnose import diagnose_run
+from eventstore.operations.reports.diagnose import diagnose_report
 
 from . import output
 from .paging import no_pager_option, paged
@@ -37,7 +38,7 @@ def command(run: Path, history: tuple[Path, ...], form: str, no_pager: bool, as_
     """
     report = diagnose_run(run, history=history)
     if as_json:
-        output.print_json(report)
+        output.print_json(diagnose_report(report))
     elif form == "markdown":
         for line in _markdown(report):
             click.echo(line)

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from eventstore.operations.diff import diff_runs
+from eventstore.operations.reports.diff import diff_report
 
 from . import output
 
@@ -23,7 +24,7 @@ def command(a: str, b: str, as_json: bool) -> int:
     """
     report = diff_runs(a, b)
     if as_json:
-        output.print_json(report)
+        output.print_json(diff_report(report))
     else:
         _print_report(report)
     return output.OK

@@ -66,7 +66,7 @@ def _print_page(page: RunPage) -> None:
 def eta_words(finishes: Any) -> str:
     """The expected end as a middle and an honest range."""
     low, high = output.duration(finishes.low_seconds), output.duration(finishes.high_seconds)
-    return f"about {output.duration(finishes.seconds)} ({low} to {high})"
+    return f"about {output.duration(finishes.remaining_seconds)} ({low} to {high})"
 
 
 def _count_words(page: RunPage) -> str:

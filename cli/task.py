@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from eventstore.operations.reports.task import task_report
 from eventstore.operations.task import task_page
 
 from . import output
@@ -25,7 +26,7 @@ def command(run: Path, task: str, log_lines: int, as_json: bool) -> int:
     """
     page = task_page(run, output.utf8_text(task, "TASK"))
     if as_json:
-        output.print_json(page)
+        output.print_json(task_report(page))
     else:
         _print_page(page, log_lines)
     return output.OK

@@ -77,7 +77,7 @@ def _task(side: Side, name: str) -> Json | None:
         "severity": side.severities.get(name, row.severity),
         "attempts": row.attempts,
         "retries": row.retries,
-        "seconds": row.seconds if row.finishes else None,
+        "duration_seconds": row.seconds if row.finishes else None,
         "metrics": side.metrics.get(name, {}),
         "well": ended and row.status != "failed" and side.severities.get(name, row.severity) not in ("fatal", "error"),
         "ended": ended,

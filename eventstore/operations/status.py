@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -49,10 +50,10 @@ class Counters(Struct, kw_only=True):
     """A run's names, and the counters of its progress.json."""
 
     run_id: str | None
-    benchmark: object = None
-    harness: object = None
-    environment: object = None
-    model: object = None
+    benchmark: str | None = None
+    harness: str | None = None
+    environment: str | None = None
+    model: str | None = None
     total_tasks: int = 0
     reused_tasks: int = 0
     pending_tasks: int = 0
@@ -93,7 +94,7 @@ class RunList(Struct, kw_only=True):
     """The runs at or below a folder, in the order of their paths."""
 
     runs: list[RunSummary]
-    schema: str = "compass-es.runs.v1"
+    schema: Literal["compass-es.runs.v1"] = "compass-es.runs.v1"
 
 
 class SlowTask(Struct, frozen=True, kw_only=True):
@@ -142,7 +143,7 @@ class RunPage(Counters, kw_only=True):
     current_phase_counts: dict[str, int]
     elapsed_seconds: float
     updated_at: float | None
-    schema: str = "compass-es.show.v1"
+    schema: Literal["compass-es.show.v1"] = "compass-es.show.v1"
 
 
 def run_rows(

@@ -26,6 +26,7 @@ from projections.snapshots import counts, progress, run_info
 from projections.snapshots.replay import known_without_stream
 from projections.timeline import milestones, timeline
 from projections.timeline.in_flight import Flight, PhaseTimes, in_flight, phase_times
+from projections.timeline.rows import safe_text
 
 from .stall import stall_of
 
@@ -68,8 +69,8 @@ class View(Struct, kw_only=True):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Benchmark, harness, environment and model."""
-        return {name: self.progress.ids.get(name) for name in progress.IDENTITY}
+        """Benchmark, harness, environment and model, as text whatever a record has there."""
+        return {name: safe_text(self.progress.ids.get(name)) for name in progress.IDENTITY}
 
     @property
     def events(self) -> int:

@@ -6,6 +6,7 @@ One of the composers of `eventstore` and `projections`.
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from eventstore.stream.scan import STREAM_NAME
 from projections.snapshots import progress, run_info
 from projections.timeline import board, milestones
 from projections.timeline.in_flight import Flight, PhaseTimes
+from projections.timeline.rows import as_int, safe_text
 
 from .stall import is_still
 from .status import Counters, Slots, info_slots
@@ -34,9 +36,9 @@ SHOWN_IDLE = 5
 class Origin(Struct, frozen=True, kw_only=True):
     """The place in an orchestration that a run's events name; what they don't say is None."""
 
-    orchestration_id: object = None
-    request_name: object = None
-    request_index: object = None
+    orchestration_id: str | None = None
+    request_name: str | None = None
+    request_index: int | None = None
 
 
 class WatchedProblem(Struct, frozen=True, kw_only=True):
@@ -77,7 +79,7 @@ class WatchPage(Counters, kw_only=True):
     current_phase_counts: dict[str, int]
     elapsed_seconds: float
     updated_at: float | None
-    schema: str = "compass-es.watch.v1"
+    schema: Literal["compass-es.watch.v1"] = "compass-es.watch.v1"
 
 
 class Watched:
@@ -184,7 +186,9 @@ def origin_of(block: Block) -> Origin:
     """Return the place in an orchestration that the first record of a batch names."""
     event = codec.decode_accepted(block.lines[0], block.heads[0])
     return Origin(
-        orchestration_id=event.orchestration_id, request_name=event.request_name, request_index=event.request_index
+        orchestration_id=safe_text(event.orchestration_id),
+        request_name=safe_text(event.request_name),
+        request_index=as_int(event.request_index),
     )
 
 

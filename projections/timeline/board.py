@@ -43,7 +43,7 @@ class Problem(Struct, frozen=True, gc=False):
 class Finishes(Struct, frozen=True):
     """When the run may end, in seconds from now: a range, and the middle of it. None where nothing can be said."""
 
-    seconds: float
+    remaining_seconds: float
     low_seconds: float
     high_seconds: float
 

@@ -52,10 +52,12 @@ def test_a_killed_run_gets_its_end(run_dir: Callable[[str], Path], command: Comm
     before = (run / "progress.jsonl").read_bytes()
     assert command("close", run, "--status", "failed", "--error", "the machine lost power", "--json") == 0
     document = command.document
-    assert document["run_id"] == "r_kill_mid" and document["status"] == "failed" and document["life"] == "silent"
+    assert (
+        document["run_id"] == "r_kill_mid" and document["status"] == "failed" and document["life"]["state"] == "silent"
+    )
     name, status, payload = last_event(run)
     assert (name, status, payload["error"]) == ("RunFinished", "failed", "the machine lost power")
-    assert payload["closed"] == {"life": "silent", "evidence": document["evidence"]}
+    assert payload["closed"] == {"life": "silent", "evidence": document["life"]["evidence"]}
     assert (run / "progress.jsonl").read_bytes().startswith(before)
     assert json.loads((run / "progress.json").read_text())["status"] == "failed"
     info = json.loads((run / "run_info.json").read_text())

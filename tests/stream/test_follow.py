@@ -325,7 +325,7 @@ def test_tasks_that_hang_stall_a_run_that_was_quick_before(tmp_path: Path, comma
         assert command("watch", tmp_path, "--once", "--json") == 0
         page = json.loads(command.out)
         assert page["life"]["state"] == "stalled" and page["idle"][0]["task_id"] == "t7"
-        assert 0 < page["eta"]["low_seconds"] <= page["eta"]["seconds"] <= page["eta"]["high_seconds"]
+        assert 0 < page["eta"]["low_seconds"] <= page["eta"]["remaining_seconds"] <= page["eta"]["high_seconds"]
         assert command("show", tmp_path, "--json") == 0
         assert command.document["life"]["state"] == "stalled" and command.document["eta"] is not None
         assert command.document["in_flight"][0]["siblings_seconds"] == pytest.approx(1.0, abs=0.01)

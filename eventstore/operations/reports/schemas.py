@@ -11,16 +11,30 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from eventstore.operations.status import RunList, RunPage
+from eventstore.operations.watch import WatchPage
+
+from .close import CloseReport
+from .diagnose import DiagnoseReport
+from .diff import DiffReport
 from .error import ErrorReport
 from .history import ExportReport, IndexReport, QueryListReport
 from .repair import RepairReport
 from .replay import ReplayReport
 from .reuse import LineageReport, ReuseApplyReport, ReusePlanReport
+from .task import TaskReport
 from .verify import RulesReport, VerifyReport
 
 REPORTS: dict[str, type[Struct]] = {
     "replay": ReplayReport,
     "repair": RepairReport,
+    "close": CloseReport,
+    "runs": RunList,
+    "show": RunPage,
+    "task": TaskReport,
+    "diagnose": DiagnoseReport,
+    "watch": WatchPage,
+    "diff": DiffReport,
     "verify": VerifyReport,
     "rules": RulesReport,
     "reuse-plan": ReusePlanReport,
