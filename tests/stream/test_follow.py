@@ -357,7 +357,7 @@ def test_the_expected_end_is_a_range_around_the_recent_pace() -> None:
     """Ten finishes a second apart and thirty tasks left: about half a minute; nothing is said with too few."""
     state = board.State(finished_at=[float(n) for n in range(10)])
     found = board.eta(state, 30, 9.0)
-    assert found is not None and found.low_seconds <= found.seconds == 30.0 <= found.high_seconds
+    assert found is not None and found.low_seconds <= found.remaining_seconds == 30.0 <= found.high_seconds
     assert board.eta(board.State(finished_at=[1.0, 2.0]), 30, 9.0) is None
     assert board.eta(state, 0, 9.0) is None
     uneven = board.State(finished_at=[0, 1, 2, 3, 4, 14, 24, 34, 44])
