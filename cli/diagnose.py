@@ -9,12 +9,13 @@ import click
 from eventstore.operations.diagnose.diagnose import diagnose_run
 from eventstore.operations.reports.diagnose import diagnose_report
 
-from . import output
+from . import markdown, output
 from .paging import no_pager_option, paged
 from .runs import moment_text
 
 SHOWN_IN_FLIGHT = 10
 SHOWN_EVIDENCE = 3
+CODE_LIMIT = 600
 FINE = ("completed", "running")
 
 
@@ -166,7 +167,7 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
 
 def _markdown(report: dict[str, Any]) -> Iterator[str]:
     """The same, for an issue tracker; text of records stands in code spans, so that it can't become markup."""
-    yield f"## {_code(report['run_id'])}: {report['outcome']}"
+    yield f"## {_code(report['run_id'])}: {markdown.cell(str(report['outcome']))}"
     yield ""
     yield f"{_code(' · '.join(str(name) for name in report['identity'].values() if name))}"
     if report["error"]:
@@ -185,7 +186,7 @@ def _markdown(report: dict[str, Any]) -> Iterator[str]:
         yield "| task | attempt | phase | in phase |"
         yield "|---|---|---|---|"
         for f in report["in_flight"][:SHOWN_IN_FLIGHT]:
-            cells = (_code(f["task_id"]), str(f["attempt"]), _code(f["phase"]), output.duration(f["phase_seconds"]))
+            cells = (_cell(f["task_id"]), str(f["attempt"]), _cell(f["phase"]), output.duration(f["phase_seconds"]))
             yield f"| {' | '.join(cells)} |"
     yield "\n### Facts\n"
     for words in _facts(report):
@@ -196,9 +197,10 @@ def _markdown(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _code(text: object) -> str:
-    """A code span that holds any text: fenced by more backticks than it has in a row."""
-    words = output.clean(text, 600).replace("|", "\\|")
-    longest = max((len(run) for run in "".join(c if c == "`" else " " for c in words).split()), default=0)
-    fence = "`" * (longest + 1)
-    pad = " " if longest else ""
-    return f"{fence}{pad}{words}{pad}{fence}" if words else ""
+    return markdown.code(output.masked(str(text))[:CODE_LIMIT])
+
+
+def _cell(text: object) -> str:
+    """A cell: a code span, too, unless it holds what would end the cell."""
+    words = output.masked(str(text))[:CODE_LIMIT]
+    return markdown.cell(words) if "|" in words else markdown.code(words)

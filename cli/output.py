@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -30,7 +30,19 @@ _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u20
 
 
 def clean(text: object, limit: int | None = None) -> str:
-    """Text from a record, safe for a terminal: control, escape and direction characters become visible escapes."""
+    """Text from a record, fit to be shown: credentials masked; control, escape and direction characters visible."""
+    return visible(masked(str(text)), limit)
+
+
+def masked(text: str) -> str:
+    """Text with its credentials masked; loaded when there is a text, so that `--help` needs no rule about secrets."""
+    from eventstore.operations.masking import mask_text
+
+    return mask_text(text)
+
+
+def visible(text: object, limit: int | None = None) -> str:
+    """Text that can't steer a terminal, secrets and all: for what was masked before, or is asked for as it is."""
     whole = str(text)
     cut = whole if limit is None or len(whole) <= limit else whole[: limit - 1] + "…"
     if cut.isprintable() and cut.isascii():
@@ -63,35 +75,46 @@ def utf8_text(argument: str, what: str) -> str:
 
 def say(text: str) -> None:
     """Words for people, on stderr."""
-    click.echo(text, err=True)
+    click.echo(masked(text), err=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout: pure ASCII, so that nothing in it can steer a terminal; NaN and infinities null."""
-    click.echo(json.dumps(plain(value), indent=2))
+    """One JSON document on stdout, masked: pure ASCII, so that nothing in it can steer a terminal; NaN and infinities
+    null."""
+    click.echo(clean_json(value))
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: structs as objects, numbers that JSON has no form for as null."""
+    """A value as JSON can hold it, masked: structs as objects, numbers that JSON has no form for as null."""
+    from eventstore.operations.masking import mask_document
+
+    return _plain(mask_document(value))
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(name): plain(member) for name, member in value.items()}
+        return {str(name): _plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(member) for member in value]
+        return [_plain(member) for member in value]
     if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, str | int | bool | None):
         return value
-    return str(value)
+    return masked(str(value))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """A table on stdout: as wide as the terminal, or unbounded and plain when piped."""
-    console().print(build_table(columns, rows, right=right))
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), as_it_is: bool = False
+) -> None:
+    """A table on stdout: as wide as the terminal, or unbounded and plain when piped. `as_it_is`: nothing is masked."""
+    console().print(build_table(columns, rows, right=right, as_it_is=as_it_is))
 
 
-def build_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> Any:
+def build_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), as_it_is: bool = False
+) -> Any:
     """A table to print, or to put on a live page; its cells are cleaned."""
     from rich import box
     from rich.table import Table
@@ -100,7 +123,7 @@ def build_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(_cell(value, visible if as_it_is else clean) for value in row))
     return table
 
 
@@ -133,10 +156,10 @@ def live_page() -> Any:
     return Live(console=console(), auto_refresh=False, vertical_overflow="crop", transient=False)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any, write: Callable[[object], str]) -> Any:
     from rich.text import Text
 
-    return Text("" if value is None else clean(value))
+    return Text("" if value is None else write(value))
 
 
 def console() -> Any:
@@ -237,5 +260,5 @@ def _silence_stdout() -> None:
 
 
 def clean_json(value: Any) -> str:
-    """A JSON document for a terminal."""
+    """A JSON document for a terminal, masked."""
     return json.dumps(plain(value), indent=2)

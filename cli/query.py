@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from eventstore.errors import InputError, OutputError, UsageError
 
@@ -17,7 +18,7 @@ from . import output, rows
 if TYPE_CHECKING:
     from eventstore.history.sql.questions import Question
 
-FORMATS = ("table", *rows.WRITERS, "parquet")
+FORMATS = ("table", "json", "jsonl", "csv", "markdown", "parquet")
 TERMINAL_ROWS = 200
 _MAX_PROBLEMS = 20
 _QUESTION_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
@@ -38,6 +39,10 @@ class Target(Struct, frozen=True, kw_only=True):
 @click.option("--list", "listing", is_flag=True, help="List the views with their columns, and the canned questions.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="A JSON array of row objects; the same as --format json.")
+@click.option("--masked", is_flag=True, help="Mask credentials in the answer. Canned questions always do.")
+@click.option(
+    "--raw-csv", is_flag=True, help="CSV with texts as they are, also what a spreadsheet takes for a formula."
+)
 @click.option("--output", "-o", "out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.")
 @click.option("--limit", type=click.IntRange(0), help=f"Rows of a table; {TERMINAL_ROWS} on a terminal. 0: all.")
 @click.option("--explain", is_flag=True, help="Show DuckDB's plan instead of the answer.")
@@ -54,6 +59,8 @@ def command(
     listing: bool,
     form: str,
     as_json: bool,
+    masked: bool,
+    raw_csv: bool,
     out: Path | None,
     limit: int | None,
     explain: bool,
@@ -68,6 +75,9 @@ def command(
 
     SQL is one reading statement of DuckDB, the name of a canned question, or - to read it from stdin. It can neither
     read nor write files, nor take more time or memory than allowed; --trusted lifts that for SQL of your own.
+
+    SQL of your own sees the records as they are: payloads may hold credentials, and the answer is not masked unless
+    --masked is given.
     """
     if listing:
         return _list(as_json)
@@ -75,12 +85,16 @@ def command(
     sql, folders = _sql(words, sql_file)
     question = _canned(sql)
     parameters = _values(question, given)
+    masked = masked or question is not None
+    if raw_csv and form != "csv":
+        raise UsageError("--raw-csv says how CSV is written: give --format csv, too")
     if form == "parquet" and out is None:
         raise UsageError("parquet is no text: name a file with --output")
     from eventstore.history.sql.access import CatalogChoice
     from eventstore.history.sql.answer import Delivery, Inquiry, answer
 
-    target = Target(format="json" if as_json else form, out=out, limit=limit)
+    form = "json" if as_json else "raw csv" if raw_csv else form
+    target = Target(format=form, out=out, limit=limit)
     inquiry = Inquiry(
         sql=sql if question is None else question.sql,
         parameters=parameters,
@@ -95,7 +109,7 @@ def command(
         given=given,
     )
     delivery = Delivery(
-        answer=lambda found: _write(found, target),
+        answer=lambda found: _write(_masked(found) if masked else found, target),
         plan=_print_plan,
         problems=_tell,
         error=lambda error: output.exit_code_of(error, as_json),
@@ -150,6 +164,13 @@ def _values(asked: "Question | None", given: dict[str, str]) -> dict[str, str | 
     from eventstore.history.sql import questions
 
     return questions.parameters(asked, given)
+
+
+def _masked(answer: Any) -> Any:
+    """The same answer, each row masked as it comes."""
+    from eventstore.operations.masking import mask_row
+
+    return replace(answer, rows=(mask_row(answer.names, answer.kinds, row) for row in answer.rows))
 
 
 def _tell(problems: list[str]) -> None:

@@ -1,6 +1,5 @@
 """Rows of a query as text: table, json, jsonl, csv, markdown. Data only; words go to stderr elsewhere."""
 
-import csv
 import json
 import math
 import re
@@ -10,7 +9,8 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, TextIO, TypeAlias
 
-from .output import clean, print_table
+from . import markdown
+from .output import print_table, visible
 
 Writer: TypeAlias = Callable[[TextIO, Sequence[str], Sequence[str], Iterable[Sequence[Any]]], None]
 _NUMERIC = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL\(.*\)")
@@ -97,29 +97,57 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def write_csv(out: TextIO, names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Comma-separated with a header (RFC 4180); NULL and an empty text are both an empty field."""
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
+    """Comma-separated with a header (RFC 4180); NULL and an empty text are both an empty field.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it, so that it is shown as a text.
+    """
+    _write_csv(out, names, rows, _shown_by_a_spreadsheet)
+
+
+def write_raw_csv(out: TextIO, names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """The same with every text as it is, for programs that read CSV and know no formulas."""
+    _write_csv(out, names, rows, str)
+
+
+def _write_csv(out: TextIO, names: Sequence[str], rows: Iterable[Sequence[Any]], as_text: Callable[[str], str]) -> None:
+    out.write(",".join(_field(as_text(name)) for name in names) + "\n")
     for row in rows:
-        writer.writerow("" if value is None else _safe(_text(value), out) for value in row)
+        cells = ("" if value is None else _safe(_csv_cell(value, as_text), out) for value in row)
+        line = ",".join(map(_field, cells))
+        out.write((line or '""' if len(row) == 1 else line) + "\n")  # a line of nothing would be no row
+
+
+def _field(text: str) -> str:
+    """A field, in quotes where it holds what ends one; the library's writer forgets a carriage return."""
+    return '"' + text.replace('"', '""') + '"' if _ENDS_A_FIELD.search(text) else text
+
+
+_ENDS_A_FIELD = re.compile('[",\r\n]')
+
+
+def _csv_cell(value: Any, as_text: Callable[[str], str]) -> str:
+    return as_text(value) if isinstance(value, str) else _text(value)
+
+
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def _shown_by_a_spreadsheet(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def _safe(text: str, out: TextIO) -> str:
-    return clean(text) if out.isatty() else text
+    return visible(text) if out.isatty() else text
 
 
 def write_markdown(out: TextIO, names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A GitHub table."""
     marks = ["---:" if is_numeric(kind) else "---" for kind in kinds]
-    for cells in (names, marks):
-        out.write(f"| {' | '.join(map(_markdown_cell, cells))} |\n")
+    for cells in (map(markdown.cell, names), marks):
+        out.write(f"| {' | '.join(cells)} |\n")
     for row in rows:
-        out.write(f"| {' | '.join('' if value is None else _markdown_cell(_text(value)) for value in row)} |\n")
-
-
-def _markdown_cell(text: str) -> str:
-    escaped = clean(text).replace("|", "\\|").replace("<", "&lt;")
-    return escaped.replace("`", "\\`")
+        out.write(f"| {' | '.join('' if value is None else markdown.cell(_text(value)) for value in row)} |\n")
 
 
 def write_table(
@@ -129,7 +157,9 @@ def write_table(
     rows = iter(rows)
     shown = [[None if v is None else _text(v) for v in row] for row in islice(rows, limit)]
     more = next(rows, None) is not None  # before anything is printed: an error that comes late leaves no half an answer
-    print_table(names, shown, right=[name for name, kind in zip(names, kinds, strict=True) if is_numeric(kind)])
+    print_table(
+        names, shown, right=[name for name, kind in zip(names, kinds, strict=True) if is_numeric(kind)], as_it_is=True
+    )
     return len(shown), more
 
 
@@ -137,5 +167,6 @@ WRITERS: dict[str, Writer] = {
     "json": write_json,
     "jsonl": write_jsonl,
     "csv": write_csv,
+    "raw csv": write_raw_csv,
     "markdown": write_markdown,
 }

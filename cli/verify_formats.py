@@ -1,15 +1,17 @@
 """Findings for machines that know neither us nor our JSON: SARIF 2.1.0 and JUnit XML."""
 
+import os
 import re
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
 from eventstore.operations.verify.catalogue import Finding, all_rules
 
-from .output import clean
+from .output import clean, masked
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -40,7 +42,7 @@ def _result(finding: Finding) -> dict[str, Any]:
         region["startLine"] = finding.line
     if finding.offset is not None:
         region |= {"byteOffset": finding.offset, "byteLength": finding.length or 0}
-    location: dict[str, Any] = {"artifactLocation": {"uri": Path(finding.file).as_posix()}}
+    location: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.file)}}
     if region:
         location["region"] = region
     about = {name: getattr(finding, name) for name in ("run_key", "run_id", "task_id", "attempt")}
@@ -51,6 +53,12 @@ def _result(finding: Finding) -> dict[str, Any]:
         "locations": [{"physicalLocation": location}],
         "properties": {name: value for name, value in about.items() if value is not None},
     }
+
+
+def _uri(file: str) -> str:
+    """A path as a URI: relative stays relative, absolute gets its scheme; bytes that are no UTF-8 stay themselves."""
+    path = quote(os.fsencode(masked(Path(file).as_posix())), safe="/")
+    return f"file://{path}" if path.startswith("/") else path
 
 
 def junit(findings: Iterable[Finding]) -> str:

@@ -30,7 +30,8 @@ ALLOWED: dict[str, str] = {
         projections
     """,
     "eventstore.history": """
-        eventstore.errors eventstore.format eventstore.results eventstore.run eventstore.stream projections
+        eventstore.errors eventstore.format eventstore.redaction eventstore.results eventstore.run eventstore.stream
+        projections
     """,
     "eventstore.operations": """
         eventstore.errors eventstore.format eventstore.history eventstore.recording eventstore.redaction

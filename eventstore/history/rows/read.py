@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from eventstore.errors import InputError
 from eventstore.format.events import Json
+from eventstore.redaction.text import redact_text
 from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
 from eventstore.run.names import DETAILS_NAME
 from eventstore.stream.scan import STREAM_NAME
@@ -111,7 +112,7 @@ def _run_row(run: PlacedRun, state: StreamState, stored: Json, damage: list[Dama
         run_id=text(folded["run_id"] if events else info.get("run_id")),
         status=text(run_info.shown_status(state.run_info, info, folded)),
         finished="status" in info,
-        error=text(info.get("error")),
+        error=_masked(info.get("error")),
         score=headline(metrics),
         attempts_k=as_int(attempts.get("k")),
         attempts_strategy=text(attempts.get("strategy")),
@@ -175,3 +176,9 @@ def _problem_words(damage: list[DamageRow]) -> str | None:
 
 def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
+
+
+def _masked(error: Any) -> str | None:
+    """The error of a run as text: it quotes addresses and headers, and the catalog is kept."""
+    words = text(error)
+    return None if words is None else redact_text(words)
