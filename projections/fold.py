@@ -5,15 +5,15 @@ records also has `apply_block`, which takes a batch of them at once; `apply` is 
 there is a single implementation.
 """
 
-from collections.abc import Iterable
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from collections.abc import Iterable, Set
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from eventstore.format import codec
-from eventstore.format.events import event_name
+from eventstore.format.events import KNOWN_EVENTS, event_name
 from eventstore.format.heads import session_writer
 from eventstore.format.records import Base, Block, Head, Recorded
 
-__all__ = ["Base", "BlockStream", "Projection", "block_of", "blocks_of", "fold"]
+__all__ = ["Base", "BlockStream", "Places", "Projection", "block_of", "blocks_of", "fold", "place_events"]
 
 S = TypeVar("S")
 
@@ -24,6 +24,27 @@ class Projection(Protocol[S]):
     def initial(self, base: Base) -> S: ...
     def apply(self, state: S, record: Recorded, /) -> S: ...
     def render(self, state: S, /) -> bytes: ...
+
+
+class Places(NamedTuple):
+    """What a fold does with each known event: those it `takes`, and those it `passes_over` as it does unknown ones."""
+
+    takes: frozenset[str]
+    passes_over: frozenset[str]
+
+
+def place_events(*, takes: Set[str], passes_over: Set[str]) -> Places:
+    """Return the places that a fold gives to events, checked: a module with a hole in them can't be imported.
+
+    So whoever adds an event meets every fold. Raises LookupError naming the events that have no place, or two.
+    """
+    known, placed = KNOWN_EVENTS.keys(), takes | passes_over
+    wrong = (known ^ placed) | (takes & passes_over)
+    if wrong:
+        raise LookupError(
+            f"each known event has one place in a fold; these have none, two, or are unknown: {sorted(wrong)}"
+        )
+    return Places(frozenset(takes), frozenset(passes_over))
 
 
 @runtime_checkable

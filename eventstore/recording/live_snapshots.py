@@ -25,6 +25,7 @@ from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME
 from eventstore.stream.atomic_file import replace_file
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.wakeup import Bell
+from projections.fold import place_events
 from projections.snapshots import progress, run_info
 from projections.snapshots import replay as folding
 from projections.snapshots.run_info import pretty_pieces
@@ -39,6 +40,22 @@ _LOOK_SECONDS = 1.0
 _CHUNK_LINES = 200
 _CHUNK_PIECES = 20
 _STATUS_EVENTS = frozenset({"run_started", "run_finished", "metric_artifacts_written"})
+EVENTS = place_events(
+    takes=_STATUS_EVENTS | {"execution_plan_resolved", "partial_saved"},
+    passes_over={
+        "tasks_loaded",
+        "reuse_loaded",
+        "task_started",
+        "phase_changed",
+        "attempt_started",
+        "attempt_retry",
+        "attempt_finished",
+        "task_finished",
+        "summary_started",
+        "stream_repaired",
+        "records_lost",
+    },
+)
 _any_heads = msgspec.json.Decoder(list[Head])
 _KnownHead = msgspec.defstruct(
     "KnownHead",

@@ -22,7 +22,7 @@ from eventstore.format import codec
 from eventstore.format.events import ADMINISTRATIVE_EVENTS, Json
 from eventstore.format.records import Block, Head, Recorded
 from projections import sessions
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 
 
 class State(Struct):
@@ -279,8 +279,16 @@ _RARE: dict[str, Callable[[State, Head, bytes], None]] = {
     "summary_started": _summary_started,
     "run_finished": _run_finished,
 }
-UNCOUNTED = frozenset({"execution_plan_resolved", "attempt_retry"}) | ADMINISTRATIVE_EVENTS.keys()
-"""Events that change no count. With the loop of `apply_block` and its table, every known event has its place."""
+EVENTS = place_events(
+    takes={"phase_changed", "attempt_started", "attempt_finished", "partial_saved", *_RARE},
+    passes_over={
+        "execution_plan_resolved",
+        "attempt_retry",
+        "metric_artifacts_written",
+        "stream_repaired",
+        "records_lost",
+    },
+)
 
 
 def _members(line: bytes) -> Json:

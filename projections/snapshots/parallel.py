@@ -9,12 +9,28 @@ from msgspec import Struct
 
 from eventstore.format.events import Json
 from eventstore.format.records import Block
-from projections.fold import Base
+from projections.fold import Base, place_events
 
 from . import counts, plans, replay, run_info
 
 SETTING = frozenset({"run_started", "tasks_loaded", "reuse_loaded", "summary_started", "run_finished"})
 """Events whose effect depends on what came before the part."""
+EVENTS = place_events(
+    takes=SETTING,
+    passes_over={
+        "task_started",
+        "phase_changed",
+        "attempt_started",
+        "execution_plan_resolved",
+        "attempt_retry",
+        "attempt_finished",
+        "partial_saved",
+        "task_finished",
+        "metric_artifacts_written",
+        "stream_repaired",
+        "records_lost",
+    },
+)
 
 _FAR = 10**15
 _ADDED = tuple(name for name in counts.COUNTERS if name not in ("total_tasks", "reused_tasks"))

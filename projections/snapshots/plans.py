@@ -17,7 +17,7 @@ from eventstore.format import codec
 from eventstore.format.events import Json
 from eventstore.format.records import Block, Recorded
 from eventstore.redaction.redactor import redact_keys
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 
 
 class State(Struct):
@@ -54,6 +54,30 @@ def apply_block(state: State, block: Block, /) -> State:
         if head.event == "execution_plan_resolved" and head.task_id:
             note_plan(state, head.task_id, line)
     return state
+
+
+EVENTS = place_events(
+    takes={
+        "execution_plan_resolved",
+    },
+    passes_over={
+        "run_started",
+        "tasks_loaded",
+        "reuse_loaded",
+        "task_started",
+        "phase_changed",
+        "attempt_started",
+        "attempt_retry",
+        "attempt_finished",
+        "partial_saved",
+        "task_finished",
+        "summary_started",
+        "run_finished",
+        "metric_artifacts_written",
+        "stream_repaired",
+        "records_lost",
+    },
+)
 
 
 def note_plan(state: State, task_id: str, line: bytes) -> None:

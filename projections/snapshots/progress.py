@@ -13,7 +13,7 @@ from msgspec import Struct
 from eventstore.format import codec
 from eventstore.format.events import Json
 from eventstore.format.records import Block, Recorded
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 
 from . import counts
 
@@ -54,6 +54,31 @@ def apply_block(state: State, block: Block, /) -> State:
         state.run_id = block.heads[0].run_id
     counts.apply_block(state.counts, block)
     return state
+
+
+EVENTS = place_events(
+    takes={
+        "run_started",
+    },
+    passes_over={
+        "tasks_loaded",
+        "reuse_loaded",
+        "task_started",
+        "phase_changed",
+        "attempt_started",
+        "execution_plan_resolved",
+        "attempt_retry",
+        "attempt_finished",
+        "partial_saved",
+        "task_finished",
+        "summary_started",
+        "run_finished",
+        "metric_artifacts_written",
+        "stream_repaired",
+        "records_lost",
+    },
+)
+"""What this fold adds to that of the counts."""
 
 
 def snapshot(state: State) -> Json:

@@ -18,7 +18,7 @@ from eventstore.format.heads import session_writer
 from eventstore.format.records import Block, Head, Recorded
 from eventstore.format.values import as_text
 from eventstore.redaction.redactor import redact_text
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 from projections.sessions import closed_by
 from projections.timeline.rows import clock_stepped, elapsed_seconds
 
@@ -30,6 +30,20 @@ _END = ("status", "finished_at", "error")
 _NO_END = frozenset({"", "running", "pending"})
 _LATER = (*_END, "metric_artifacts", "resolved_execution_plans")
 _WANTED = frozenset({"execution_plan_resolved", "run_started", "run_finished", "metric_artifacts_written"})
+_EVALUATES = frozenset({"reuse_loaded", "attempt_started", "attempt_finished", "execution_plan_resolved"})
+EVENTS = place_events(
+    takes=_WANTED | _EVALUATES | {"phase_changed"},
+    passes_over={
+        "tasks_loaded",
+        "task_started",
+        "attempt_retry",
+        "partial_saved",
+        "task_finished",
+        "summary_started",
+        "stream_repaired",
+        "records_lost",
+    },
+)
 _WANTED_BUT_PLANS = _WANTED - {"execution_plan_resolved"}
 
 
@@ -121,7 +135,7 @@ def _apply_wanted(state: State, head: Head, line: bytes) -> None:
 
 def _tell_kind(state: State, block: Block) -> None:
     for head, line in zip(block.heads, block.lines, strict=True):
-        if head.event in ("reuse_loaded", "attempt_started", "attempt_finished", "execution_plan_resolved"):
+        if head.event in _EVALUATES:
             state.evaluates = True
             return
         if head.event == "phase_changed" and b'"analyze"' in line:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, field
 from eventstore.format import codec
 from eventstore.format.records import Block, Recorded, TypedHead
 from projections import sessions
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 
 from . import timeline
 from .in_flight import CUT_OFF, Flight, PhaseTimes, in_flight, is_stuck, running_stays
@@ -129,6 +129,31 @@ def _apply(state: State, fact: TypedHead, line: bytes, part: sessions.Part) -> N
             state.ended = True
             if fact.status not in (None, "completed"):
                 _note(state, fact, f"run {fact.status}: {safe_text(payload_members(line).get('error')) or ''}")
+
+
+EVENTS = place_events(
+    takes={
+        "phase_changed",
+        "task_finished",
+        "attempt_retry",
+        "run_started",
+        "run_finished",
+    },
+    passes_over={
+        "tasks_loaded",
+        "reuse_loaded",
+        "task_started",
+        "attempt_started",
+        "execution_plan_resolved",
+        "attempt_finished",
+        "partial_saved",
+        "summary_started",
+        "metric_artifacts_written",
+        "stream_repaired",
+        "records_lost",
+    },
+)
+"""What this fold adds to that of the timeline."""
 
 
 def _finish(state: State, fact: TypedHead, line: bytes) -> None:

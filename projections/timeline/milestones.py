@@ -11,7 +11,7 @@ from eventstore.format import codec
 from eventstore.format.events import ADMINISTRATIVE_EVENTS, Json
 from eventstore.format.records import Block, Head, Recorded
 from projections import sessions
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 
 CLOCK_STEP_SECONDS = 1.0
 """Threads may emit some milliseconds out of order; a step back of more than this is the clock's."""
@@ -122,6 +122,19 @@ _NOTED = frozenset(
         "task_finished",
         "attempt_started",
     }
+)
+EVENTS = place_events(
+    takes=_NOTED,
+    passes_over={
+        "task_started",
+        "phase_changed",
+        "execution_plan_resolved",
+        "attempt_retry",
+        "attempt_finished",
+        "partial_saved",
+        "metric_artifacts_written",
+        "stream_repaired",
+    },
 )
 _LOOKED_AT = frozenset({"run_finished", *ADMINISTRATIVE_EVENTS})
 """Events that may be bookkeeping."""

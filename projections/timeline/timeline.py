@@ -20,7 +20,7 @@ from eventstore.format import codec
 from eventstore.format.events import Json
 from eventstore.format.records import Block, Head, Recorded, TypedHead, TypedPayload, cut_block
 from projections import sessions
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 
 from .rows import (
     AttemptRow,
@@ -535,6 +535,17 @@ _APPLY = {
 }
 
 
+EVENTS = place_events(
+    takes={"phase_changed", *_APPLY},
+    passes_over={
+        "tasks_loaded",
+        "reuse_loaded",
+        "summary_started",
+        "metric_artifacts_written",
+        "stream_repaired",
+        "records_lost",
+    },
+)
 _ENDING_TASK = frozenset({"task_started", "task_finished"})
 
 

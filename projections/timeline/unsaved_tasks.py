@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from eventstore.format.codec import dump_compact
 from eventstore.format.records import Block, Recorded
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 
 
 class State(Struct):
@@ -37,6 +37,30 @@ def apply_block(state: State, block: Block, /) -> State:
         elif head.event in ("run_finished", "run_started"):
             state.ended = head.event == "run_finished"
     return state
+
+
+EVENTS = place_events(
+    takes={
+        "task_started",
+        "partial_saved",
+        "run_finished",
+        "run_started",
+    },
+    passes_over={
+        "tasks_loaded",
+        "reuse_loaded",
+        "phase_changed",
+        "attempt_started",
+        "execution_plan_resolved",
+        "attempt_retry",
+        "attempt_finished",
+        "task_finished",
+        "summary_started",
+        "metric_artifacts_written",
+        "stream_repaired",
+        "records_lost",
+    },
+)
 
 
 def render(state: State, /) -> bytes:

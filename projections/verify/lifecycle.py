@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from eventstore.format.events import ADMINISTRATIVE_EVENTS, SEVERITIES, SPECIFIED_EVENTS, TERMINAL_STATUSES, Json
+from eventstore.format.events import ADMINISTRATIVE_EVENTS, SEVERITIES, TERMINAL_STATUSES, Json
 from eventstore.format.records import Block, Head, Recorded
 from projections import sessions
-from projections.fold import Base, block_of
+from projections.fold import Base, block_of, place_events
 
 from . import lifecycle_tasks as tasks
 from .findings import Notes, Place
@@ -256,7 +256,10 @@ _RULES: dict[str, Callable[[State, Place, Head, bytes], None]] = {
     "summary_started": _summary_started,
     "run_finished": _run_finished,
 }
-assert _RULES.keys() == SPECIFIED_EVENTS.keys()
+EVENTS = place_events(
+    takes={*_RULES, "stream_repaired"},
+    passes_over={"metric_artifacts_written", "records_lost"},
+)
 
 
 # -- clock

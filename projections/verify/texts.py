@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from eventstore.format.records import Block
 from eventstore.redaction.redactor import find_secrets
+from projections.fold import place_events
 
 from .findings import Notes, Place
 
@@ -16,6 +17,22 @@ _LOG_LINE = re.compile(rb"\d\d:\d\d:\d\d [A-Z]+ +\S")
 _SINK_FAILED = b"Progress sink failed: "
 _DIGITS = b"0123456789."
 _TEXTUAL = frozenset({"run_started", "phase_changed", "execution_plan_resolved", "attempt_retry", "run_finished"})
+EVENTS = place_events(
+    takes=_TEXTUAL,
+    passes_over={
+        "tasks_loaded",
+        "reuse_loaded",
+        "task_started",
+        "attempt_started",
+        "attempt_finished",
+        "partial_saved",
+        "task_finished",
+        "summary_started",
+        "metric_artifacts_written",
+        "stream_repaired",
+        "records_lost",
+    },
+)
 _TAIL = b'"orchestration_id"'
 _MAX_SEEN = 4096
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,18 @@ def test_help_of_everything(command: Command) -> None:
         assert command.out.startswith(f"Usage: compass-es {name}")
     assert command("--version") == 0 and command.out.startswith("compass-es ")
     assert command() == 2
+
+
+def test_every_command_has_its_file_its_line_in_the_documents_and_no_other_is_there() -> None:
+    """The group's table, the modules, docs/cli.md and README.md name the same commands."""
+    modules = {path.stem for path in (ROOT / "cli").glob("*.py") if "\ndef command(" in path.read_text("utf-8")}
+    assert modules == COMMANDS.keys()
+    table = re.findall(r"^\| `(\w+)` \| (.+) \|$", (ROOT / "docs/cli.md").read_text("utf-8"), flags=re.MULTILINE)
+    documented = {name: words for name, words in table if not words.isdigit()}
+    assert documented == COMMANDS
+    readme = (ROOT / "README.md").read_text("utf-8")
+    told = set(re.findall(r"compass-es +(\w+)", readme)) | set(re.findall(r"`(\w+)`", readme))
+    assert told >= COMMANDS.keys()
 
 
 def test_wrong_calls_say_so_in_words_or_json(command: Command) -> None:

@@ -339,6 +339,14 @@ GIVEN = {
 ANSWERS = json.loads((Path(__file__).parents[1] / "data" / "questions.json").read_text())
 
 
+def test_every_canned_question_has_a_recorded_answer_and_a_line_in_the_documents() -> None:
+    """And none is recorded or documented that isn't there."""
+    assert ANSWERS.keys() == set(questions.names())
+    assert GIVEN.keys() <= ANSWERS.keys()
+    text = (PROJECT / "docs" / "questions.md").read_text("utf-8")
+    assert set(re.findall(r"^- \*\*`([\w-]+)`\*\*", text, flags=re.MULTILINE)) == ANSWERS.keys()
+
+
 @pytest.fixture(scope="module")
 def history() -> Any:
     connection = open_history([ROOT], catalog=CatalogChoice())
