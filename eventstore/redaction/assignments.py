@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .names import CONTAINER_NAMES, is_secret_name, name_words
-from .shapes import is_mixed
+from .names import CONTAINER_NAMES, is_secret_name, may_be_secret_name, name_words
+from .shapes import is_mixed, is_random
 
 Span = tuple[str, int, int]
 """Kind, start, end."""
 
 _SEPARATOR = (
-    r"(?P<close>\\{0,3}[\"'`]\]?)?"
+    r"(?P<close>\\{0,127}[\"'`]\]?)?"
     r"(?P<separator>"
     r"[ \t]{0,4}:[ \t]{0,4}(?:optional\[)?(?:str|secretstr|string)\]?(?:[ \t]?\|[ \t]?none)?[ \t]{0,4}=(?!=)[ \t]{0,4}"
     r"|[ \t]{0,8}(?::=|=>|=(?!=)|:(?!:))[ \t]{0,8}|[ \t]{1,8})"
@@ -36,14 +36,36 @@ _NAMES = tuple(
         ("credential", "credentials?"),
         ("jwt", "jwt"),
         ("aksk", "aksk"),
+        ("key_data", "key_data"),
+        ("key-data", "key-data"),
+        ("key_hex", "key_hex"),
+        ("s_json", "credentials_json"),
+        ("key_json", "key_json"),
+        ("key_base64", "key_base64"),
+        ("key_pem", "key_pem"),
+        ("pgpass", "pgpass"),
+        ("_pass", "_pass"),
+        ('pass"', "pass"),
+        ("pass\\", "pass"),
+        ("pass'", "pass"),
+        ("_pat", "_pat"),
+        ("_auth", "_auth"),
+        ("dsn", "dsn"),
+        ("salt", "salt"),
+        ('bearer"', "bearer"),
+        ("bearer\\", "bearer"),
+        ("bearer'", "bearer"),
     )
 )
-NAME_NEEDLES = tuple(needle for needle, _ in _NAMES)
 
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789_.-"
 _LONGEST_NAME = 64
 
-_OPENING = re.compile(r"(?:[bBfFrRuU]{1,2}(?=[\"']))?(\\{0,3})([\"'`])")
+_OPENING = re.compile(r"(?:[bBfFrRuU]{1,2}(?=[\"']))?(\\{0,127})([\"'`])")
+_ESCAPED_START = re.compile(r"[abefnrtv0](?=[A-Za-z_])|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[0-3][0-7]{2}")
+_COLOUR_START = re.compile(r"[0-9]{0,3}[mKJH]")
+_HEX_START = re.compile(r"(?:25)?[0-9a-fA-F]{2}")
+_COLOURS = re.compile(r"(?:(?:\x1b|\\{1,64}(?:u001[bB]|x1[bB]|033|e))?\[[0-9;]{0,12}m){1,4}")
 _QUOTED = {
     '"': re.compile(r'(?:[^"\\\n]|\\.)*+'),
     "'": re.compile(r"(?:[^'\\\n]|\\.)*+"),
@@ -93,6 +115,8 @@ class _Name(NamedTuple):
     in_url: bool
     capitals: bool
     firm: bool
+    maybe: bool = False
+    """The name alone does not tell: the value must look like a secret."""
 
 
 def is_placeholder(value: str) -> bool:
@@ -126,6 +150,7 @@ def _name_before(text: str, lowered: str, found: re.Match[str]) -> _Name | None:
     end = found.start("close") if found["close"] else found.start("separator")
     head = lowered[max(0, start - _LONGEST_NAME) : start]
     begin = start - len(head) + len(head.rstrip(_NAME_CHARACTERS))
+    begin = _behind_escape(text, begin, start)
     name, before = text[begin:end], text[begin - 1 : begin]
     separator = found["separator"]
     flag = name.startswith("--") or (name.startswith("-") and separator.isspace())
@@ -133,14 +158,26 @@ def _name_before(text: str, lowered: str, found: re.Match[str]) -> _Name | None:
         return None
     if before == " " and name[:3].lower() == "key":  # "Incorrect API key provided: …"
         name = "_".join([*lowered[max(0, begin - 9) : begin].split()[-1:], "key"])
-    if not is_secret_name(name.rsplit(".", 1)[-1] or name, flag=flag or bool(found["close"])):
+    short, quoted = name.rsplit(".", 1)[-1] or name, bool(found["close"])
+    maybe = not is_secret_name(short, flag=flag or quoted)
+    if maybe and not may_be_secret_name(short):
         return None
-    firm = bool(flag or found["close"] or name.isupper() or separator == "=")
-    return _Name(name_words(name), bool(found["close"]), flag, before in ("?", "&"), name.isupper(), firm)
+    firm = bool(flag or quoted or name.isupper() or separator == "=")
+    return _Name(name_words(name), quoted, flag, before in ("?", "&"), name.isupper(), firm, maybe)
+
+
+def _behind_escape(text: str, begin: int, end: int) -> int:
+    """Where a name really begins: not with the `n` of `\\n`, the `31m` of a colour or the `0A` of `%0A`."""
+    before = text[begin - 1 : begin]
+    pattern = {"\\": _ESCAPED_START, "[": _COLOUR_START, ";": _COLOUR_START, "%": _HEX_START}.get(before)
+    found = pattern.match(text, begin, end + 1) if pattern else None
+    return found.end() if found and found.end() <= end else begin
 
 
 def _value_after(text: str, start: int, name: _Name) -> tuple[int, int] | None:
     """Where the secret stands that `name` announces, or None if there is none."""
+    colours = _COLOURS.match(text, start)
+    start = colours.end() if colours else start
     opening = _OPENING.match(text, start)
     if opening is None and (text[start : start + 1] in ("{", "[", "(") or _REFERENCE.match(text, start)):
         return None
@@ -151,6 +188,10 @@ def _value_after(text: str, start: int, name: _Name) -> tuple[int, int] | None:
     value = text[begin : min(end, begin + 200)]
     if not value or is_placeholder(value.strip()):
         return None
+    if name.maybe:
+        follower = text[end : end + 1]
+        is_secret = _may_be_secret(value, name) and (opening is not None or not _is_code(value, name, follower))
+        return (begin, end) if is_secret else None
     if end - begin > 128 or scheme or _is_secret(value, name, quoted=opening is not None, follower=text[end : end + 1]):
         return begin, end
     return None
@@ -199,6 +240,48 @@ def _is_secret(value: str, name: _Name, *, quoted: bool, follower: str) -> bool:
     return quoted or value.rstrip(".,:!").lower() not in _PROSE
 
 
+_ACCOUNTS = frozenset(
+    """
+        admin db database elastic ftp http imap keystore kibana ldap login mail mongo mongodb mysql npm pg postgres
+        postgresql proxy rabbitmq redis registry root smtp sql ssh su sudo truststore user vnc wifi
+    """.split()
+)
+
+
+def _may_be_secret(value: str, name: _Name) -> bool:
+    """Does the value of `DB_PASS`, `GITHUB_PAT`, `_auth`, `SENTRY_DSN`, `salt` look like a secret?"""
+    last, before = name.words[-1], name.words[-2] if len(name.words) > 1 else ""
+    if len(value) < 4 or _NUMBER.fullmatch(value) or value.lower() in _PROSE or " " in value.strip():
+        return False
+    if last == "dsn":
+        return "@" in value or "passw" in value.lower()
+    if last == "pat":
+        return len(value) >= 16 and is_mixed(value)
+    if before in _ACCOUNTS and last in ("pass", "auth") and name.firm:
+        return value.lower() not in _METHODS
+    return looks_secret(value)
+
+
+def announces(name: str, value: str) -> bool:
+    """Whether an object's member of this name and value holds a secret, where the name alone does not tell."""
+    words = name_words(name)
+    return not is_placeholder(value.strip()) and _may_be_secret(
+        value, _Name(words, True, False, False, False, True, True)
+    )
+
+
+_METHODS = frozenset(
+    "basic bearer digest gssapi kerberos ldap negotiate ntlm oauth oauth2 plain scram token trust".split()
+)
+
+
+def looks_secret(value: str) -> bool:
+    """Whether a value is of the kind that people choose or programs make for secrets, and no word, path or number."""
+    if len(value) < 6 or any(map(str.isspace, value)) or "/" in value[:2] or "://" in value:
+        return False
+    return (is_mixed(value) and (len(value) >= 8 or not value.isalnum())) or (len(value) >= 20 and is_random(value))
+
+
 def _is_code(value: str, name: _Name, follower: str) -> bool:
     """Is a value without quotes an expression of a program: `self.api_key`, `get_token(`, `api_key=api_key`?"""
     words = name_words(value)
@@ -216,11 +299,11 @@ def _is_code(value: str, name: _Name, follower: str) -> bool:
 # --- whole objects: "headers": {…}, "env": {…} ---
 
 _CONTAINER = re.compile(
-    rf"(?:{'|'.join(sorted(CONTAINER_NAMES, key=len, reverse=True))})(\\{{0,3}}[\"'])[ \t]{{0,8}}:\s{{0,8}}(?=[{{\[])"
+    rf"(?:{'|'.join(sorted(CONTAINER_NAMES, key=len, reverse=True))})(\\{{0,127}}[\"'])[ \t]{{0,8}}:\s{{0,8}}(?=[{{\[])"
 )
 CONTAINER_NEEDLES = ("headers", "env", "auth", "credentials")
 _PIECE = re.compile(
-    r"[{}\[\]]|:|\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\\{1,3}[\"'][^\"']*+[\"']|[^\s{}\[\],:\"'\\]+", re.DOTALL
+    r"[{}\[\]]|:|\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\\{1,127}[\"'][^\"']*+[\"']|[^\s{}\[\],:\"'\\]+", re.DOTALL
 )
 
 

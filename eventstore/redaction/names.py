@@ -152,7 +152,7 @@ _SECRET_WORDS = frozenset(
     """
         password passwords passwd passphrase passcode pwd secret secrets jwt aksk authorization cookie credential
         credentials apikey apikeys authkey secretkey accesskey privatekey accountkey sharedkey authtoken accesstoken
-        refreshtoken clientsecret
+        refreshtoken clientsecret pgpass dbpass
     """.split()
 )
 _SECRET_WORD_ENDINGS = tuple(
@@ -184,6 +184,23 @@ _ORDINARY_TOKENS = frozenset(
 )
 
 
+_SECRET_TAILS = (
+    ("key", "data"),
+    ("key", "hex"),
+    ("key", "base", "64"),
+    ("key", "json"),
+    ("credentials", "json"),
+    ("key", "pem"),
+)
+_MAYBE_WORDS = frozenset({"pass", "pat", "auth", "dsn", "salt", "bearer"})
+_ORDINARY_BEFORE_MAYBE = frozenset(
+    """
+        all any by did dry first final forward full is last max min multi n needs no num number one only per second
+        single skip test tests third to two use with
+    """.split()
+)
+
+
 def name_words(name: str) -> list[str]:
     """The words of a name, lower case: `OPENAI_API_KEY`, `openai-api-key` and `openaiApiKey` have the same three."""
     return [word.lower() for word in _WORDS.findall(name)]
@@ -198,7 +215,7 @@ def is_secret_name(name: str, *, flag: bool = False) -> bool:
     """
     words = name_words(name)
     if not words or "_".join(words) in OPEN_NAMES:
-        return False
+        return any(tuple(words[-len(tail) :]) == tail for tail in _SECRET_TAILS)
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last in _SECRET_WORDS or last.endswith(_SECRET_WORD_ENDINGS):
         return True
@@ -206,4 +223,12 @@ def is_secret_name(name: str, *, flag: bool = False) -> bool:
         return before not in _ORDINARY_TOKENS
     if last in ("key", "keys") and before:
         return before in _SECRET_KEYS or ((flag or name.isupper()) and before not in _ORDINARY_KEYS and last == "key")
-    return False
+    return any(tuple(words[-len(tail) :]) == tail for tail in _SECRET_TAILS)
+
+
+def may_be_secret_name(name: str) -> bool:
+    """Whether a name seen in passing may announce a secret: `DB_PASS`, `GITHUB_PAT`, `_auth`; the value decides."""
+    words = name_words(name)
+    if not words or words[-1] not in _MAYBE_WORDS:
+        return False
+    return len(words) < 2 or words[-2] not in _ORDINARY_BEFORE_MAYBE

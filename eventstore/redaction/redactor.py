@@ -13,7 +13,6 @@ docs/redaction.md. Pure: environment variables come in as an argument.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from datetime import date, timedelta
 from enum import Enum
 from functools import lru_cache
@@ -24,7 +23,7 @@ from msgspec import UNSET, Struct, structs
 
 from eventstore.format.codec import plain_form
 
-from .assignments import is_placeholder
+from .assignments import announces, is_placeholder, looks_secret
 from .names import (
     MASK,
     compact_parameters,
@@ -34,10 +33,12 @@ from .names import (
     key_text,
     mask_leaves,
     mask_value,
+    may_be_secret_name,
     name_words,
     normal_name,
     redact_keys,
 )
+from .places import argument_secrets
 from .text import Match, find_secrets, redact_text
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Redactor",
     "compact_parameters",
     "find_secrets",
+    "find_secrets_in",
     "redact",
     "redact_keys",
     "redact_text",
@@ -69,9 +71,21 @@ def _redactor(secrets: tuple[str, ...], by_key: bool) -> "Redactor":
     return Redactor(secrets, by_key=by_key)
 
 
-_ORDINARY, _SECRET, _CONTAINER, _SECRET_TEXT, _METRICS, _NAMED_VALUE = range(6)
+_ORDINARY, _SECRET, _CONTAINER, _SECRET_TEXT, _METRICS, _NAMED_VALUE, _MAYBE, _OWN_HEADERS, _COOKIES = range(9)
 _UNTOUCHED = frozenset({int, float, bool, type(None), type(UNSET)})
 _HEADERS = frozenset({"authorization", "proxy_authorization", "cookie", "set_cookie", "x_api_key", "api_key"})
+_HEADERS_OF_OWN = frozenset(
+    """
+        extra_headers default_headers custom_headers additional_headers http_headers request_headers api_headers
+    """.split()
+)
+_ORDINARY_HEADERS = frozenset(
+    """
+        accept accept_charset accept_encoding accept_language cache_control connection content_encoding content_length
+        content_type date host http_referer if_none_match origin pragma referer traceparent transfer_encoding user_agent
+        via x_correlation_id x_forwarded_for x_request_id x_title
+    """.split()
+)
 _USER_OPTIONS = frozenset({"-u", "--user", "--proxy-user"})
 
 
@@ -150,14 +164,14 @@ class Redactor:
                     continue
                 redacted = self._any(item)
             else:
-                redacted = self._special(kind, item, value)
+                redacted = self._special(kind, item, value, key)
             if redacted is not item:
                 changes[key] = redacted
         if renamed:
             return self._renamed({**value, **changes})
         return {**value, **changes} if changes else value
 
-    def _special(self, kind: int, item: Any, owner: Mapping[Any, Any]) -> Any:
+    def _special(self, kind: int, item: Any, owner: Mapping[Any, Any], key: Any) -> Any:
         if kind == _CONTAINER:
             masked = self._any(mask_leaves(item))  # keys inside may hold secrets, too
             return item if masked == item else masked
@@ -167,6 +181,15 @@ class Redactor:
             return self._any(_masked_texts(item))
         if kind == _METRICS:
             return self._mapping(item, facts=True) if isinstance(item, dict) else self._any(item)
+        if kind == _MAYBE:
+            known = isinstance(item, str) and (announces(key_text(key), item) or _has_user(owner, key, item))
+            return MASK if known else self._any(item)
+        if kind == _OWN_HEADERS:
+            return self._any(_masked_headers(item))
+        if kind == _COOKIES:
+            return self._any(_masked_cookies(item))
+        if isinstance(item, str) and not _COOKIE_MEMBERS.isdisjoint(owner) and looks_secret(item):
+            return MASK  # a cookie, as a browser stores it
         name = owner.get("name", owner.get("key"))  # {"name": "API_KEY", "value": …}
         if isinstance(name, str) and (is_sensitive_key(name) or is_secret_name(name)):
             return mask_value(item)
@@ -202,6 +225,8 @@ class Redactor:
         items = [self._any(item) for item in value]
         if self._by_key and len(items) > 1:
             _mask_announced(items)
+            _mask_arguments(items)
+            _mask_key_block(items)
         return value if all(map(_is, items, value)) else items
 
     def _other(self, value: Any) -> Any:
@@ -241,8 +266,8 @@ class Redactor:
 
 def _written(value: Any) -> Any:
     """What is written of an object: its members, or the text that it gives."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__ if hasattr(value, name)}
     if isinstance(value, bytes | bytearray):
         return value.decode("utf-8", "backslashreplace")
     try:
@@ -258,6 +283,12 @@ def _kind_of(name: str) -> int:
         return _SECRET
     if is_secret_name(name):
         return _SECRET_TEXT
+    if normal_name(name) in _HEADERS_OF_OWN:
+        return _OWN_HEADERS
+    if name == "cookies":
+        return _COOKIES
+    if may_be_secret_name(name):
+        return _MAYBE
     return _METRICS if name == "metrics" else _NAMED_VALUE if name == "value" else _ORDINARY
 
 
@@ -287,6 +318,95 @@ def _mask_announced(items: list[Any]) -> None:
             is_user = option in _USER_OPTIONS and ":" in value and str(items[0]).endswith("curl")
             if is_user or is_secret_name(option, flag=True):
                 items[index + 1] = mask_value(value)
+
+
+def _mask_arguments(items: list[Any]) -> None:
+    """Mask, in place, what a known program takes for a password: `["mysql", "-pPW"]`, `["docker", "login", …]`."""
+    if not (isinstance(items[0], str) and len(items) <= 200 and all(type(item) is str for item in items)):
+        return
+    line = " ".join(items)
+    for _, start, end in argument_secrets(line, line.lower()):
+        secret = line[start:end]
+        for index, item in enumerate(items[1:], 1):
+            if item == secret or (item[:1] == "-" and item.endswith(secret)):
+                items[index] = item[: -len(secret)] + MASK
+
+
+def _mask_key_block(items: list[Any]) -> None:
+    """Mask, in place, the lines of a private key that are items of their own."""
+    inside = False
+    for index, item in enumerate(items):
+        if type(item) is not str:
+            inside = False
+        elif "PRIVATE KEY" in item and "-----BEGIN " in item and "-----END " not in item:
+            inside = True
+        elif inside and item.startswith("-----END "):
+            inside = False
+        elif inside and item.strip() and " " not in item.strip():
+            items[index] = MASK
+
+
+def _has_user(owner: Mapping[Any, Any], key: Any, item: str) -> bool:
+    """Whether `pass` stands beside a user: then it is a password, whatever its look."""
+    return key == "pass" and len(item) >= 4 and not _USER_MEMBERS.isdisjoint(owner) and not is_placeholder(item)
+
+
+_USER_MEMBERS = frozenset({"user", "username", "login", "email"})
+_COOKIE_MEMBERS = frozenset({"domain", "httpOnly", "sameSite", "hostOnly"})
+
+
+def _masked_headers(value: Any) -> Any:
+    """Values of headers that a program adds of its own, but for those that everybody sends."""
+    if not isinstance(value, dict):
+        return value
+    members = {
+        name: item
+        if normal_name(key_text(name)) in _ORDINARY_HEADERS or not isinstance(item, str)
+        else mask_value(item)
+        for name, item in value.items()
+    }
+    return value if all(map(_is, members.values(), value.values())) else members
+
+
+def _masked_cookies(value: Any) -> Any:
+    """Cookies as an object of names and values, or as the text of a header."""
+    if isinstance(value, str):
+        return MASK if "=" in value else value
+    if not isinstance(value, dict):
+        return value
+    members = {name: MASK if isinstance(item, str) and looks_secret(item) else item for name, item in value.items()}
+    return value if all(map(_is, members.values(), value.values())) else members
+
+
+def find_secrets_in(value: Any, secrets: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return where `redact` would mask something in an object: pairs of a path (`payload.argv[2]`) and a kind.
+
+    For whoever reports what writing masks: also what only an object shows, such as the argument after `--api-key`.
+    """
+    found: list[tuple[str, str]] = []
+    _differences("", value, redact(value, secrets), found)
+    return found
+
+
+def _differences(path: str, value: Any, masked: Any, found: list[tuple[str, str]]) -> None:
+    if value is masked:
+        return
+    if isinstance(value, Mapping) and isinstance(masked, Mapping) and len(value) == len(masked):
+        for (name, item), (clean, other) in zip(value.items(), masked.items(), strict=True):
+            place = f"{path}.{clean}" if path else key_text(clean)
+            if key_text(name) != key_text(clean):
+                found.append((place, _kind_in(name)))
+            _differences(place, item, other, found)
+    elif isinstance(value, list | tuple) and isinstance(masked, list | tuple) and len(value) == len(masked):
+        for index, (item, other) in enumerate(zip(value, masked, strict=True)):
+            _differences(f"{path}[{index}]", item, other, found)
+    elif value != masked:
+        found.append((path, _kind_in(value)))
+
+
+def _kind_in(value: Any) -> str:
+    matches = find_secrets(value) if isinstance(value, str) else []
+    return matches[0].kind if matches else "named_secret"
 
 
 # --- environment variables ---

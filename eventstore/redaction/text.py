@@ -9,13 +9,13 @@ Literal needles are looked for first, so that a text without any costs next to n
 text. Pure: no environment, no clock, nothing remembered.
 """
 
-import binascii
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .assignments import CONTAINER_NEEDLES, NAME_NEEDLES, Span, assigned_secrets, contained_secrets, is_placeholder
+from .assignments import CONTAINER_NEEDLES, Span, assigned_secrets, contained_secrets, is_placeholder
 from .names import MASK
+from .places import is_user_and_password, placed_secrets
 from .shapes import SHAPES, Shape, is_mixed
 
 
@@ -55,7 +55,7 @@ def redact_text(text: str, secrets: Sequence[str] = ()) -> str:
     return text
 
 
-_QUOTED_KEY = re.compile(r"(\\{0,3}[\"'])[ \t]{0,8}:[ \t]{0,8}$")
+_QUOTED_KEY = re.compile(r"(\\{0,127}[\"'])[ \t]{0,8}:[ \t]{0,8}$")
 
 
 def _mask(text: str, match: Match) -> str:
@@ -92,6 +92,10 @@ def _spans(text: str, secrets: Sequence[str]) -> list[Span]:
         or "EARER" in text
         or "asic" in text
         or "ASIC" in text
+        or " -" in text
+        or "login" in text
+        or "configure" in text
+        or "</" in text
     ):
         spans += _in_context(text)
     return spans
@@ -101,30 +105,76 @@ _LONG_WORD = re.compile("[A-Za-z0-9_-]{14}")
 """No shape but a private key does without such a run of characters."""
 
 
-_SHAPES_BY_NEEDLE: dict[str, tuple[Shape, ...]] = {
-    needle: tuple(shape for shape in SHAPES if shape.needle == needle)
-    for needle in dict.fromkeys(shape.needle for shape in SHAPES)
-}
+_WORD_CHARACTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+_TO_WORDS = bytes(byte if byte in _WORD_CHARACTERS or byte > 127 else 32 for byte in range(256))
+
+
+def _is_word(shape: Shape) -> bool:
+    """Whether all of a match stands in one word, so that the words of a text can rule the shape out."""
+    return bool(shape.body) and "/" not in shape.body and set(shape.needle.encode()) <= _WORD_CHARACTERS
+
+
+def _any_of(literals: Iterable[str]) -> str:
+    """A pattern for any of the literals that tries no beginning twice."""
+    branches: dict[str, list[str]] = {}
+    for literal in literals:
+        branches.setdefault(literal[:1], []).append(literal[1:])
+    if "" in branches:
+        return ""  # one ends here: the longer ones need not be told apart
+    return "(?:" + "|".join(re.escape(first) + _any_of(rest) for first, rest in branches.items()) + ")"
+
+
+_NUMBERED = tuple(enumerate(SHAPES))
+_PREFIXED = tuple((number, shape.needle, shape) for number, shape in _NUMBERED if _is_word(shape) and shape.needle)
+_PREFIXLESS = tuple((number, shape) for number, shape in _NUMBERED if not shape.needle)
+_ACROSS = tuple((number, shape.needle, shape) for number, shape in _NUMBERED if not _is_word(shape))
+_ANY_PREFIX = re.compile(_any_of(needle for _, needle, _ in _PREFIXED))
+_ANY_PREFIXLESS = re.compile("|".join(shape.body for _, shape in _PREFIXLESS))
+_MANY = 1_000
+"""From here on a search for each prefix is faster than one for any."""
 
 
 def _shaped(text: str) -> Iterator[Span]:
-    for needle in [needle for needle in _SHAPES_BY_NEEDLE if needle in text]:
-        for kind, _, pattern, accept in _SHAPES_BY_NEEDLE[needle]:
-            for found in pattern.finditer(text):
-                start, end = found.span(pattern.groups)
-                if accept is None or accept(text[start:end]):
-                    yield kind, start, end
+    found = [(number, shape) for number, needle, shape in _ACROSS if needle in text]
+    # Most shapes are looked for in the different long words of the text, which are few: to search it all costs more.
+    if len(text) < _MANY:
+        words = "\n".join(_LONG_WORDS.findall(text))
+    else:
+        split = text.encode("utf-8", "replace").translate(_TO_WORDS).split()
+        words = b"\n".join({word for word in split if len(word) >= _SHORTEST_WORD}).decode("utf-8", "replace")
+    if words:
+        if len(words) > _MANY or _ANY_PREFIX.search(words) is not None:
+            found += [
+                (number, shape)
+                for number, needle, shape in _PREFIXED
+                if needle in words and shape.word.search(words) is not None
+            ]
+        if _ANY_PREFIXLESS.search(words) is not None:
+            found += _PREFIXLESS
+    for _, shape in sorted(found, key=lambda pair: pair[0]):  # of two for the same characters the first counts
+        yield from _matches(shape, text)
+
+
+_SHORTEST_WORD = 14
+_LONG_WORDS = re.compile(rf"[A-Za-z0-9_.-]{{{_SHORTEST_WORD},}}")
+
+
+def _matches(shape: Shape, text: str) -> Iterator[Span]:
+    pattern, accept = shape.pattern, shape.accept
+    for found in pattern.finditer(text):
+        start, end = found.span(pattern.groups)
+        if accept is None or accept(text[start:end]):
+            yield shape.kind, start, end
 
 
 def _in_context(text: str) -> Iterator[Span]:
     lowered = _lowered(text)
-    if _NAME.search(lowered) is not None:
-        yield from assigned_secrets(text, lowered)
+    yield from assigned_secrets(text, lowered)
     if ("{" in text or "[" in text) and _CONTAINER_NAME.search(lowered) is not None:
         yield from contained_secrets(text, lowered)
-    if "@" in text and "://" in text:
+    if "@" in text and ("://" in text or "\\/" in text):
         yield from _url_credentials(text)
-    if "=" in text and ("?" in text or "&" in text):
+    if ("?" in text or "&" in text) and any(name in lowered for name in _PARAMETER_ENDS):
         yield from _url_parameters(lowered)
     if "bearer" in lowered:
         yield from _bearer(lowered)
@@ -132,9 +182,9 @@ def _in_context(text: str) -> Iterator[Span]:
         yield from _basic(text, lowered)
     if "curl" in lowered:
         yield from _curl_user(text)
+    yield from placed_secrets(text, lowered)
 
 
-_NAME = re.compile("|".join(NAME_NEEDLES))
 _CONTAINER_NAME = re.compile("|".join(CONTAINER_NEEDLES))
 
 
@@ -145,7 +195,7 @@ def _lowered(text: str) -> str:
     return lowered if len(lowered) == len(text) else text.replace("\u0130", "I").lower()
 
 
-_USER_INFO = re.compile(r"://([^\s/?#\"'`<>\\]*)@")
+_USER_INFO = re.compile(r":(?:\\{0,31}/){2}([^\s/?#\"'`<>\\]*)@")
 
 
 def _url_credentials(text: str) -> Iterator[Span]:
@@ -160,14 +210,17 @@ def _url_credentials(text: str) -> Iterator[Span]:
             yield "url_credentials", *found.span(1)
 
 
+_PARAMETER_ENDS = ("key=", "sig=", "signature=", "code=", "auth=", "token=", "credential=")
 _URL_PARAMETER = re.compile(
-    r"[?&](?:key|sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential|x-goog-signature|x-goog-credential)"
+    r"[?&](?:key|sig|signature|code|auth|x-amz-signature|x-amz-security-token|x-amz-credential|x-goog-signature|x-goog-credential)"
     r"=([a-z0-9%._~+/=-]{16,})"
 )
 
 
 def _url_parameters(lowered: str) -> Iterator[Span]:
     for found in _URL_PARAMETER.finditer(lowered):
+        if found[0][1:5] in ("code", "auth") and not is_mixed(found[1]):
+            continue
         yield "url_parameter", *found.span(1)
 
 
@@ -184,16 +237,8 @@ def _bearer(lowered: str) -> Iterator[Span]:
 def _basic(text: str, lowered: str) -> Iterator[Span]:
     for found in _BASIC.finditer(lowered):
         start, end = found.span(1)
-        if _is_user_and_password(text[start:end]):
+        if is_user_and_password(text[start:end]):
             yield "basic_credentials", start, end
-
-
-def _is_user_and_password(encoded: str) -> bool:
-    try:
-        decoded = binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4))
-    except binascii.Error:
-        return False
-    return b":" in decoded and decoded.isascii() and decoded.decode("ascii").isprintable()
 
 
 _CURL_USER = re.compile(r"(?:-u|--user|--proxy-user)[ =]{1,4}[\"']?([^\s\"':]{1,64}:[^\s\"']+)")
