@@ -364,34 +364,58 @@ class Scan:
     def _accept(self, head: Head, has_log: bool, line: bytes, content: bytes, offset: int, block: Block) -> bool:
         """Judge a line of the right shape; put it into the block unless it can't be used."""
         proof = read_proof(content)  # a line that ends with one has a log, or had
-        if (has_log or proof) and (proof is None or not has_log or not proves_itself(content, proof)):
-            why = "its proof has not the fixed shape" if proof is None else f"its digest is not {proof.xxh3}"
-            self._note("digest_mismatch", f"the line was changed after it was written: {why}", offset, len(line))
-            self.chain.note_damage()
+        if self._was_changed(proof, has_log, content, offset, len(line)):
             return False
         if proof is None:
             self.chain.note_unsealed()
-        if self.run_id is None:
-            self.run_id = head.run_id
-        elif head.run_id != self.run_id:  # before its place in the chain: another run's numbers say nothing here
-            self._note("foreign_run", f"run_id is {head.run_id!r}, the stream's is {self.run_id!r}", offset, len(line))
+        if self._is_foreign(head, offset, len(line)):  # first: another run's place in a chain says nothing here
             return False
-        if proof is not None and self._judge_chain(proof, content, offset, len(line)) == "repeated":
+        if proof is None:
+            self._note_unsealed_line(offset, len(line))
+        elif self._judge_chain(proof, content, offset, len(line)) == "repeated":
             return False
-        if proof is None and self.sealed:
-            self._note("unsealed_line", "a line without proof after lines that have one", offset, len(line))
-            self._accounts.unsealed.append(offset)
-        if len(self._event_names) < _MAX_LEARNED_EVENTS:
-            self._event_names.add(head.event)
-        if head.event == "stream_repaired" and proof is not None:
-            self._account_for_repair(line)
-        if proof is not None and session_writer(content):
-            block.sessions.append(len(block.heads))
+        self._learn_from(head, proof, line, content, block)
         block.heads.append(head)
         block.lines.append(line)
         block.offsets.append(offset)  # type: ignore[union-attr]
         block.line_numbers.append(self.lines.read)  # type: ignore[union-attr]
         return True
+
+    def _was_changed(self, proof: Proof | None, has_log: bool, content: bytes, offset: int, length: int) -> bool:
+        """Return whether a line has, or had, a proof and is not what it proves."""
+        if proof is None and not has_log:
+            return False
+        if proof is not None and has_log and proves_itself(content, proof):
+            return False
+        why = "its proof has not the fixed shape" if proof is None else f"its digest is not {proof.xxh3}"
+        self._note("digest_mismatch", f"the line was changed after it was written: {why}", offset, length)
+        self.chain.note_damage()
+        return True
+
+    def _is_foreign(self, head: Head, offset: int, length: int) -> bool:
+        """Return whether a line is another run's; the first line says whose the stream is."""
+        if self.run_id is None:
+            self.run_id = head.run_id
+        if head.run_id == self.run_id:
+            return False
+        self._note("foreign_run", f"run_id is {head.run_id!r}, the stream's is {self.run_id!r}", offset, length)
+        return True
+
+    def _note_unsealed_line(self, offset: int, length: int) -> None:
+        if self.sealed:
+            self._note("unsealed_line", "a line without proof after lines that have one", offset, length)
+            self._accounts.unsealed.append(offset)
+
+    def _learn_from(self, head: Head, proof: Proof | None, line: bytes, content: bytes, block: Block) -> None:
+        """Take from an accepted line its event's name, what a repair says, and where a session begins."""
+        if len(self._event_names) < _MAX_LEARNED_EVENTS:
+            self._event_names.add(head.event)
+        if proof is None:
+            return
+        if head.event == "stream_repaired":
+            self._account_for_repair(line)
+        if session_writer(content):
+            block.sessions.append(len(block.heads))
 
     def _judge_chain(self, proof: Proof, content: bytes, offset: int, length: int) -> str | None:
         adopted = adopted_prefix(content) if self.chain.last is None and self.chain.unsealed else None

@@ -188,7 +188,6 @@ def test_a_log_cut_short_beside_a_reader(runs: Path, file: Path, length: int) ->
 
 
 @watched
-@pytest.mark.skipif(not catalogs.checks_every_block(), reason="DuckDB 1.5 takes any log for the file's own")
 def test_a_log_that_belongs_to_another_catalog_changes_nothing(runs: Path, file: Path) -> None:
     """Should one be left beside a file that went on without it, or that was built anew, DuckDB 2 knows it."""
     steps = lay_down_killed_refresh(runs, file)
@@ -232,7 +231,6 @@ def damage(file: Path, at: int) -> None:
         catalog.write(bytes(byte ^ 255 for byte in found))
 
 
-@pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1.5 doesn't check every block, and may crash")
 def test_a_damaged_block_is_noticed_whenever_it_is_read(runs: Path, file: Path) -> None:
     """DuckDB checks a block when it is read: while opening, or in the midst of an answer, which is then begun anew."""
     access.index(runs, file)

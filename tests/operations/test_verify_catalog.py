@@ -1,6 +1,7 @@
 """`verify` and what a catalog has seen: a stream that was rewritten as a whole gives itself away by nothing else."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from eventstore.format.events import TaskStarted
 from eventstore.history.catalog import seen_prefixes
 from eventstore.history.catalog.seen_prefixes import known_prefixes
 from eventstore.history.sql.access import index
 from eventstore.operations.close import close_run
 from eventstore.operations.repair.repair import repair_run
 from eventstore.operations.verify.verify import Options, verify_run, verify_runs
+from eventstore.recording.recorder import RunRecorder
 from eventstore.run.directory import RunDir
 from tests.tools import breaking
 from tests.tools.commands import Command
+
+REQUEST = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
 
 
 @pytest.fixture(autouse=True)
@@ -134,3 +139,24 @@ def test_a_process_that_breaks_down_on_a_catalog_is_not_waited_for(
     monkeypatch.setattr(seen_prefixes, "_read", lambda file, keys: os.kill(os.getpid(), signal.SIGKILL))
     monkeypatch.delitem(sys.modules, "duckdb")
     assert seen_prefixes.known_prefixes([run]) == {}
+
+
+def test_a_run_recorded_again_under_the_same_name_is_another_run(tmp_path: Path) -> None:
+    """Its folder was deleted: what a catalog saw of the old one says nothing of it, whether it is longer or shorter."""
+    for count in (3, 1, 5):
+        run = tmp_path / "runs" / "r_same"
+        shutil.rmtree(run, ignore_errors=True)
+        with RunRecorder.create(run, request=REQUEST) as recorder:
+            for number in range(count):
+                recorder.append(TaskStarted(task_id=f"t{number}"))
+        assert "prefix_changed" not in counts(run)
+        index(run.parent)
+        index(run)
+
+
+def test_another_run_moved_to_a_name_is_another_run(run_dir: Callable[[str], Path]) -> None:
+    run, other = run_dir("r_ok"), run_dir("r_retry")
+    index(run.parent)
+    shutil.rmtree(run)
+    other.rename(run)
+    assert "prefix_changed" not in counts(run)

@@ -270,8 +270,7 @@ class Catalog:
     def _publish(self) -> None:
         """Put the build in the file's place, never beside a log that isn't its own.
 
-        DuckDB doesn't sync names. After a crash a log may be there again beside a file that it doesn't belong to, and
-        1.5 would take it for that file's own (2.0 looks who wrote it).
+        DuckDB doesn't sync names, so that after a crash a log may be there again that belongs to another file.
         """
         if any(log.exists() for log in _logs(self._part)):
             raise OutputError(f"{self._part}: DuckDB did not finish it", self._part)

@@ -11,21 +11,30 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import xxhash
 from msgspec import Struct
 
 from eventstore.errors import InputError
+from eventstore.stream.line_reader import open_regular
 from eventstore.stream.scan import STREAM_NAME
+
+MAX_FIRST_LINE = 1 << 24
 
 
 class Prefix(Struct, frozen=True):
-    """The first `bytes` of a stream, as a catalog saw them: XXH3 of the first and the last few thousand of them."""
+    """The first `bytes` of a stream, as a catalog saw them: XXH3 of the first and the last few thousand of them.
+
+    `run_id` and `last_event_at` (Unix seconds) are those of the run that it saw.
+    """
 
     bytes: int
     head: str
     tail: str
+    run_id: str | None = None
+    last_event_at: float | None = None
 
     def broken(self, run_dir: Path) -> str | None:
         """How a stream that was only appended to since differs from what was seen; None where it doesn't."""
@@ -36,6 +45,8 @@ class Prefix(Struct, frozen=True):
             size = path.stat().st_size
         except OSError:
             return None  # that it is missing is told elsewhere
+        if self._is_of_another_run(path):
+            return None
         if size < self.bytes:
             return f"{size} bytes are there, and the catalog saw {self.bytes}"
         head, tail = probes(path, self.bytes)
@@ -43,6 +54,31 @@ class Prefix(Struct, frozen=True):
             return None
         where = "at its beginning" if head != self.head else f"before byte {self.bytes}" if tail != self.tail else None
         return None if where is None else f"the stream is not what the catalog saw {where}"
+
+    def _is_of_another_run(self, path: Path) -> bool:
+        """Return whether a run was recorded under a name that was free again.
+
+        Its first record has another run id, or is younger than the last record that the catalog saw.
+        """
+        first = _first_record(path)
+        if first is None:
+            return False
+        if self.run_id is not None and first.run_id != self.run_id:
+            return True
+        return self.last_event_at is not None and first.timestamp > self.last_event_at
+
+
+class _First(Struct):
+    run_id: str
+    timestamp: float
+
+
+def _first_record(path: Path) -> _First | None:
+    try:
+        with open(open_regular(path), "rb") as file:
+            return msgspec.json.decode(file.readline(MAX_FIRST_LINE), type=_First)
+    except (OSError, InputError, msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 class _Reached(Struct):
@@ -56,6 +92,7 @@ class _Kept(Struct):
 
 
 _decoder = msgspec.msgpack.Decoder(_Kept)
+_Seen: TypeAlias = tuple[int, str, str, str | None, float | None]
 
 
 def known_prefixes(run_dirs: Iterable[Path]) -> dict[Path, Prefix]:
@@ -85,7 +122,7 @@ def cache_folder() -> Path:
         raise InputError("there is no folder for catalogs: set HOME or XDG_CACHE_HOME, or name one file") from None
 
 
-def _as_prefixes(found: dict[str, tuple[int, str, str]]) -> dict[Path, Prefix]:
+def _as_prefixes(found: Mapping[str, _Seen]) -> dict[Path, Prefix]:
     return {Path(path): Prefix(*values) for path, values in found.items()}
 
 
@@ -117,20 +154,20 @@ def _catalogs_of(run_dirs: Iterable[Path]) -> dict[str, dict[str, list[str]]]:
     return {file: keys for (_, file), keys in sorted(wanted.items())}
 
 
-def _read_all(wanted: Mapping[str, Mapping[str, list[str]]]) -> dict[str, tuple[int, str, str]]:
-    found: dict[str, tuple[int, str, str]] = {}
+def _read_all(wanted: Mapping[str, Mapping[str, list[str]]]) -> dict[str, _Seen]:
+    found: dict[str, _Seen] = {}
     for file, keys in wanted.items():
-        for key, state in _read(file, list(keys)):
+        for key, state, run_id, last in _read(file, list(keys)):
             try:
                 reached = _decoder.decode(state).reached
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
             if reached.offset:
-                found.update(dict.fromkeys(keys[key], (reached.offset, reached.head, reached.tail)))
+                found.update(dict.fromkeys(keys[key], (reached.offset, reached.head, reached.tail, run_id, last)))
     return found
 
 
-def _read(file: str, keys: list[str]) -> list[tuple[str, bytes]]:
+def _read(file: str, keys: list[str]) -> list[tuple[str, bytes, str | None, float | None]]:
     """Key and state of runs; nothing where the catalog can't be read now: it is a help, not a record."""
     import duckdb
 
@@ -138,8 +175,12 @@ def _read(file: str, keys: list[str]) -> list[tuple[str, bytes]]:
         if os.lstat(file).st_uid != os.geteuid():
             return []
         with duckdb.connect(file, read_only=True) as connection:
-            sql = "SELECT run_key, state FROM sources WHERE state IS NOT NULL AND run_key IN (SELECT unnest(?))"
-            rows: list[tuple[str, bytes]] = connection.execute(sql, [keys]).fetchall()
+            sql = """
+                SELECT sources.run_key, state, run_id, epoch_us(last_event_at) / 1e6
+                FROM sources LEFT JOIN runs USING (run_no)
+                WHERE state IS NOT NULL AND sources.run_key IN (SELECT unnest(?))
+            """
+            rows: list[tuple[str, bytes, str | None, float | None]] = connection.execute(sql, [keys]).fetchall()
             return rows
     except (duckdb.Error, OSError):
         return []
