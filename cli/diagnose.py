@@ -54,7 +54,7 @@ def command(run: Path, history: tuple[Path, ...], form: str, no_pager: bool, as_
 
 def _print_text(report: dict[str, Any]) -> None:
     line, clean = click.echo, output.clean
-    output.paragraph(f"{clean(report['run_id'])}: {_outcome_words(report)}")
+    output.paragraph(f"{clean(report['run_id'] or '(no run id)')}: {_outcome_words(report)}")
     names = [clean(name) for name in report["identity"].values() if name]
     if names:
         line(" · ".join(names))
@@ -167,7 +167,7 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
 
 def _markdown(report: dict[str, Any]) -> Iterator[str]:
     """The same, for an issue tracker; text of records stands in code spans, so that it can't become markup."""
-    yield f"## {_code(report['run_id'])}: {markdown.cell(str(report['outcome']))}"
+    yield f"## {_code(report['run_id'] or '(no run id)')}: {markdown.cell(str(report['outcome']))}"
     yield ""
     yield f"{_code(' · '.join(str(name) for name in report['identity'].values() if name))}"
     if report["error"]:

@@ -57,8 +57,12 @@ def _tell(replayed: Replayed, dry_run: bool) -> None:
         say(f"  the originals are kept as {', '.join(replayed.backups)}")
     if replayed.changed and not replayed.written:
         say(f"  {'would change' if dry_run else 'differ'}: {', '.join(replayed.changed)}")
-    if not replayed.changed and not replayed.written:
+    if replayed.changed or replayed.written or replayed.refusals:
+        return
+    if replayed.events:
         say("  nothing to do: the snapshots agree with the stream")
+    else:
+        say("  nothing to do: no event was recorded, so there is nothing to rebuild from")
 
 
 def _verdict_words(verdicts: dict[str, int]) -> str:

@@ -33,7 +33,10 @@ def command(run: Path, at_event: int | None, at_time: str | None, no_pager: bool
 
 def _print_page(page: RunPage) -> None:
     line, clean, life = click.echo, output.clean, page.life
-    line(f"{clean(page.run_id)}  {clean(page.status)}" + (f" ({life.state})" if life else ""))
+    line(
+        f"{clean(page.run_id or '(no run id)')}  {clean(page.status or 'no status')}"
+        + (f" ({life.state})" if life else "")
+    )
     line(" · ".join(clean(name) for name in (page.model, page.benchmark, page.harness, page.environment) if name))
     if life:
         line(f"life: {life.state}: {clean('; '.join(life.evidence))}")

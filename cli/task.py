@@ -37,7 +37,10 @@ def _print_page(page: dict[str, Any], log_lines: int) -> None:
     status = "reused: no event of it in this stream" if not page["in_stream"] else page.get("status") or "unfinished"
     severity = f", severity {page['severity']}" if page.get("severity") else ""
     line(f"{clean(page['task_id'])}  {clean(status)}{clean(severity)}")
-    line(f"run {clean(page['run_id'])}" + (f", in {clean(page['directory'])}" if page["directory"] else ", no details"))
+    line(
+        f"run {clean(page['run_id'] or '(no run id)')}"
+        + (f", in {clean(page['directory'])}" if page["directory"] else ", no details")
+    )
     if page["in_stream"]:
         line(
             f"started {moment_text(page['started_at'])} UTC, took {output.duration(page['duration_seconds'])}, "

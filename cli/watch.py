@@ -199,7 +199,9 @@ def _eta(finishes: Any) -> str:
 def _board(page: WatchPage) -> Iterator[Any]:
     """One run's board: lines and tables."""
     clean, life = output.clean, page.life
-    yield f"{clean(page.run_id or page.run_key)}  {clean(page.status)}" + (f" ({life.state})" if life else "")
+    yield f"{clean(page.run_id or page.run_key)}  {clean(page.status or 'no status')}" + (
+        f" ({life.state})" if life else ""
+    )
     if life and life.state not in ("finished", "live"):
         yield f"life: {clean('; '.join(life.evidence), 300)}"
     if page.problem:
