@@ -27,6 +27,7 @@ from eventstore.redaction.redactor import find_secrets, redact_values
 from eventstore.run.directory import RUN_LOG_NAME, RunDir
 from eventstore.run.liveness import Liveness
 from eventstore.run.run import Run
+from eventstore.stream.lock import is_locked
 from eventstore.stream.scan import STREAM_NAME
 from projections.diagnose.causes import CAUSES
 from projections.diagnose.diagnose import Diagnosis, Found, diagnose
@@ -71,8 +72,9 @@ def diagnose_run(
     results = aftermath.read_results(run_dir)
     liveness = view.liveness(clock)
     facts = _facts(view, log, results.issues, liveness, clock)
-    # Of a live run, files are read at different moments, and its end is not there yet.
-    facts.contradictions = [] if liveness.writing else contradictions(found, run_dir)
+    # While somebody writes, files are of different moments: of a live run, and of one that ended a moment ago.
+    written = liveness.writing or is_locked(run_dir) is True
+    facts.contradictions = [] if written else contradictions(found, run_dir)
     diagnosis = diagnose(facts)
     report = _report(view, liveness, facts, diagnosis)
     report |= aftermath.describe(run_dir, view.rows, view.marks, results, view.run.files.params, facts.total_tasks)
