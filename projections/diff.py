@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from eventstore.format.events import Json
-from projections.timeline.in_flight import finished_stays
+from projections.timeline.in_flight import CUT_OFF, finished_stays
 
 from .timeline import timeline
 
@@ -124,7 +124,7 @@ def phase_changes(a: Side, b: Side) -> list[Json]:
 def _by_task(phases: Iterable[timeline.PhaseRow]) -> dict[str, dict[str, float]]:
     spent: dict[str, dict[str, float]] = {}
     for row in phases:
-        if row.task_id is not None and row.seconds is not None and row.ended_by != "run_finished":
+        if row.task_id is not None and row.seconds is not None and row.ended_by not in CUT_OFF:
             tasks = spent.setdefault(row.phase, {})
             tasks[row.task_id] = tasks.get(row.task_id, 0.0) + row.seconds
     return spent
