@@ -141,9 +141,13 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
             f"{output.duration(retries['discarded_seconds'])} ({clean(reasons, 200)}); "
             f"{retries['recovered_tasks']} of those tasks ended well"
         )
-    reasons = "; ".join(report["score"]["reasons"])
-    usable = "usable" if report["score"]["usable"] else "not usable"
-    yield f"score: {usable}" + (f": {clean(reasons)}" if reasons else "")
+    score = report["score"]
+    usable = "usable" if score["usable"] else "not usable"
+    answered = "?" if score["answered"] is None else score["answered"]
+    reasons = "; ".join(score["reasons"])
+    yield f"score: {usable}, {answered} of {score['planned']} attempts answered" + (
+        f": {clean(reasons)}" * bool(reasons)
+    )
     if report["params"]["problem"]:
         yield f"params.json {clean(report['params']['problem'])}: a summary can't be made again from it alone"
     for plan in report["plans"][:3]:

@@ -37,7 +37,7 @@ _ROWS = (
     Cause(
         "disk_full",
         "infrastructure",
-        "a disk was full (or a quota used up)",
+        "a disk was full (or a quota or a limit of file size used up)",
         "free space where results are written, then resume with reuse",
     ),
     Cause(
@@ -231,8 +231,8 @@ _ROWS = (
     Cause(
         "stopped_by_user",
         "user",
-        "it was cancelled (Ctrl-C, or a call that cancels)",
-        "nothing is wrong; resume with reuse",
+        "it was cancelled: Ctrl-C, a call that cancels, or code that ended the process (sys.exit)",
+        "if nobody stopped it, look at what the tasks in flight ran; resume with reuse",
     ),
     Cause(
         "cancelled_with_others",
@@ -277,7 +277,13 @@ def _status(numbers: str) -> str:
 
 
 _ANYWHERE = (
-    ("disk_full", _text(r"no space left on device|\bENOSPC\b|\[Errno 28\]|disk quota exceeded|\[Errno 122\]")),
+    (
+        "disk_full",
+        _text(
+            r"no space left on device|\bENOSPC\b|\[Errno 28\]|disk quota exceeded|\[Errno 122\]"
+            r"|\bEFBIG\b|\[Errno 27\]|OSError: File too large"
+        ),
+    ),
     (
         "out_of_memory",
         _text(
@@ -373,7 +379,7 @@ def of_issue(code: str, phase: str, message: str) -> str:
         return found
     if code.startswith("model_"):
         return "model_timeout" if code == "model_timeout" else _first(_MODEL, message) or "model_failed"
-    named = _BY_CODE.get(code) or _BY_PHASE.get(phase, "unknown")
+    named = "cleanup_failed" if phase == "cleanup" else _BY_CODE.get(code) or _BY_PHASE.get(phase, "unknown")
     if named == "harness_failed" and _MODEL_API.search(message):
         return _first(_MODEL, message) or named
     if _TIMEOUT.search(message):

@@ -17,7 +17,15 @@ from msgspec import Struct
 from eventstore.format.events import TERMINAL_STATUSES
 from eventstore.format.records import VERDICTS, Finding
 from projections.timeline import timeline
-from projections.timeline.in_flight import OPENING, Flight, in_flight, never_opened, open_stays, stuck_phases
+from projections.timeline.in_flight import (
+    OPENING,
+    Flight,
+    hung_at_deadline,
+    in_flight,
+    never_opened,
+    open_stays,
+    stuck_phases,
+)
 
 from . import causes
 from .causes import CAUSES
@@ -73,7 +81,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     flights = [] if facts.analysis_only else in_flight(facts.rows, facts.now)
     stuck = stuck_phases(facts.rows, flights, facts.usual_seconds)
     if facts.status == "timed_out" and not stuck:
-        stuck = never_opened(facts.rows, flights, facts.marks)
+        stuck = never_opened(facts.rows, flights, facts.marks) or hung_at_deadline(facts.rows, flights)
     outcome, certainty = _outcome(facts)
     fate = outcome if facts.marks.closed is None else "died"  # that somebody closed it later explains nothing
     signals = [*_end_signals(facts, fate, flights, stuck), *_stream_signals(facts, fate), *_issue_signals(facts)]
@@ -161,7 +169,8 @@ def _crash_of(facts: Facts, error: str) -> LogNote | None:
 def _cancelled(facts: Facts) -> Iterator[Signal]:
     error = (facts.error or "").strip()
     if error.lower() in ("", "cancelled", "orchestration cancelled", "canceled", "keyboardinterrupt"):
-        yield _ending("stopped_by_user", facts, DECISIVE, "inferred" if not error else "certain", error)
+        said: Certainty = "certain" if error.lower() == "keyboardinterrupt" else "inferred"
+        yield _ending("stopped_by_user", facts, DECISIVE, said, error)
     else:
         yield _ending(causes.of_text(error) or "cancelled_with_others", facts, DECISIVE, "inferred", error)
 
@@ -308,6 +317,9 @@ def _issue_signals(facts: Facts) -> Iterator[Signal]:
     """Final issues that are errors or worse; those of discarded executions where nothing final is known."""
     final = {issue.task_id for issue in facts.issues if not issue.discarded}
     for issue in facts.issues:
+        if issue.severity == "warning" and issue.phase == "cleanup" and not issue.discarded:
+            yield _cleanup_signal(facts, issue)
+            continue
         if issue.severity not in ("fatal", "error") or (issue.discarded and issue.task_id in final):
             continue
         weight = FATAL if issue.severity == "fatal" and not issue.discarded else ERROR
@@ -321,6 +333,28 @@ def _issue_signals(facts: Facts) -> Iterator[Signal]:
             order=_moment(facts, issue.task_id),
             detail=issue.message,
         )
+
+
+def _cleanup_signal(facts: Facts, issue: IssueFact) -> Signal:
+    """A warning that something could not be released: results stand, and something may still be open."""
+    text = f"{issue.severity} in {issue.phase}: {issue.code}: {issue.message}"
+    return Signal(
+        code="cleanup_failed",
+        weight=NOTE,
+        certainty="certain",
+        evidence=Evidence(file=issue.file, text=text, task_id=issue.task_id, attempt=issue.attempt),
+        order=_moment(facts, issue.task_id),
+        detail=issue.message,
+    )
+
+
+def _blame(facts: Facts, code: str) -> str:
+    """Whom a cause blames; a release that failed is the harness's where run.log names only the harness."""
+    if code == "cleanup_failed":
+        texts = [note.text for note in facts.notes if "release failed" in note.text]
+        if texts and all("Harness release failed" in text for text in texts):
+            return "harness"
+    return CAUSES[code].blame
 
 
 def _cause_of(facts: Facts, issue: IssueFact) -> str:
@@ -434,11 +468,12 @@ def _cause(facts: Facts, code: str, group: list[Signal]) -> Found:
     group = sorted(group, key=lambda signal: (signal.weight, signal.order))
     leader = group[0]
     task_ids = list(dict.fromkeys(s.evidence.task_id for s in group if s.evidence.task_id is not None))
+    certainty: Certainty = "certain" if any(signal.certainty == "certain" for signal in group) else "inferred"
     return Found(
         code=code,
         message=_message(facts, code, leader, len(task_ids)),
-        certainty="certain" if any(signal.certainty == "certain" for signal in group) else "inferred",
-        blame=CAUSES[code].blame,
+        certainty=certainty,
+        blame=_blame(facts, code),
         evidence=list(dict.fromkeys(signal.evidence for signal in group))[:MAX_EVIDENCE],
         tasks=len(task_ids),
         task_ids=task_ids[:MAX_TASK_IDS],

@@ -19,6 +19,7 @@ STUCK_WITHOUT_SIBLINGS_SECONDS = 3600.0
 MIN_SIBLINGS = 5
 CUT_OFF = frozenset({"run_finished", "died"})
 """What ends a stay without its own doing: such a stay is not a finished one."""
+HUNG_SECONDS, HUNG_FACTOR = 5.0, 5.0
 OPENING = frozenset({"open_environment", "evaluate_environment"})
 
 
@@ -123,6 +124,21 @@ def never_opened(rows: timeline.State, flights: list[Flight], marks: milestones.
     most = (last - first) / 2
     waiting = [flight for flight in flights if flight.phase in OPENING and (flight.phase_seconds or 0.0) > most]
     return {waiting[0].phase: waiting} if waiting and 2 * len(waiting) >= len(flights) else {}
+
+
+def hung_at_deadline(rows: timeline.State, flights: list[Flight]) -> dict[str, list[Flight]]:
+    """Return the phase that at least half of all flights hung in as the time limit of the request ran out.
+
+    With smaller limits than `is_stuck`: a run that lives may still go on, here the end is known.
+    """
+    stays = finished_stays(rows.phases)
+    hung: dict[str, list[Flight]] = {}
+    for flight in flights:
+        times = stays.get(flight.phase, [])
+        limit = HUNG_FACTOR * times[min(len(times) - 1, len(times) * 95 // 100)] if times else 0.0
+        if len(times) >= MIN_SIBLINGS and (flight.phase_seconds or 0.0) > max(HUNG_SECONDS, limit):
+            hung.setdefault(flight.phase, []).append(flight)
+    return {phase: tasks for phase, tasks in hung.items() if 2 * len(tasks) >= len(flights)}
 
 
 def stuck_phases(

@@ -17,9 +17,10 @@ from eventstore.format.events import Json
 from eventstore.operations.reuse.plan import plan_like_source
 from eventstore.results.result import Issue
 from eventstore.results.task_dirs import TaskDir, task_dirs
-from eventstore.run.directory import StoredFile, read_json_file
+from eventstore.run.directory import RUN_INFO_NAME, StoredFile, read_json_file
 from eventstore.run.names import ERROR, FATAL, NORMAL, RUNNING
 from projections.diagnose.facts import IssueFact
+from projections.score import AttemptScores, CoverageFold
 from projections.timeline import milestones, timeline
 
 MAX_RESULTS_READ = 5_000
@@ -35,38 +36,44 @@ class Results(Struct, kw_only=True):
     partial: list[str] = []
     present: bool = False
     left_out: int = 0
+    coverage: CoverageFold = field(default_factory=CoverageFold)
     problems: list[str] = []
 
 
 def read_results(run_dir: Path) -> Results:
-    """The results of a run; only those that aren't published as normal are opened."""
-    found = Results(present=os.path.lexists(run_dir / "details"))
+    """Return the results of a run; the issues of at most `MAX_RESULTS_READ` tasks that have any, and all counts."""
+    info = read_json_file(run_dir / RUN_INFO_NAME).members or {}
+    found = Results(present=os.path.lexists(run_dir / "details"), coverage=CoverageFold.of_plan(info))
     read = 0
     for task in task_dirs(run_dir, lambda path, words: found.problems.append(f"{Path(path).name} {words}")):
         found.states[task.state or "unknown"] += 1
-        if task.state == NORMAL:
-            continue
-        if read >= MAX_RESULTS_READ:
-            found.left_out += 1
-            continue
-        read += 1
-        _read_task(task, found)
+        full = task.state != NORMAL and read < MAX_RESULTS_READ
+        found.left_out += task.state != NORMAL and not full
+        read += full
+        _read_task(task, found, full)
     return found
 
 
-def _read_task(task: TaskDir, found: Results) -> None:
+def _read_task(task: TaskDir, found: Results, full: bool) -> None:
+    """Count a task's attempts; take its issues, and with `full` those of its retries, too."""
+    scores: dict[int, AttemptScores] = {}
     name = task.task_id or task.path.name
     if not task.published and task.state == RUNNING:
         found.partial.append(name)
     for attempt in task.attempts.values():
         result = attempt.read_result()
+        if result.status is not None:
+            scores[attempt.number] = AttemptScores(result.status, result.metrics, result.severity)
         place = f"{task.relative}/{attempt.path.name}"
         if result.problem:
             found.problems.append(f"{place}/result.json {result.problem}")
-        found.issues += [_fact(issue, name, attempt.number, f"{place}/result.json") for issue in result.issues]
-        for retry in attempt.read_retries():
+        taken = result.issues if full else [issue for issue in result.issues if issue.phase == "cleanup"]
+        found.issues += [_fact(issue, name, attempt.number, f"{place}/result.json") for issue in taken]
+        for retry in attempt.read_retries() if full else ():
             file = f"{place}/retries/{retry.path.name}"
             found.issues += [_fact(issue, name, attempt.number, file, discarded=True) for issue in retry.issues]
+    if task.published:
+        found.coverage.add(scores)
 
 
 def _fact(issue: Issue, task_id: str, attempt: int, file: str, discarded: bool = False) -> IssueFact:
@@ -98,7 +105,7 @@ def describe(
         "retries": retries(rows),
         "results": _result_counts(rows, marks, results, total_tasks),
         "reuse": _reuse(run_dir, results, total_tasks),
-        "score": _score(run_dir, marks, total_tasks),
+        "score": _score(run_dir, marks, results, total_tasks),
         "issues": _issue_counts(results.issues),
         "plans": plans(rows),
         "resources": open_resources(run_dir),
@@ -165,7 +172,7 @@ def _reuse(run_dir: Path, results: Results, total_tasks: int) -> Json:
     return {"keeps": keeps, "reruns": max(0, total_tasks - keeps), "estimate": True}
 
 
-def _score(run_dir: Path, marks: milestones.State, total_tasks: int) -> Json:
+def _score(run_dir: Path, marks: milestones.State, results: Results, total_tasks: int) -> Json:
     stored = read_json_file(run_dir / "metrics.json")
     found = Counter(severity for severity, _ in marks.severities.values() if severity)
     reasons = []
@@ -175,12 +182,24 @@ def _score(run_dir: Path, marks: milestones.State, total_tasks: int) -> Json:
         reasons.append("metrics.json says that the evaluation failed: no official score")
     elif _evaluated(stored.members) == 0:
         reasons.append("no task was evaluated")
+    coverage = results.coverage.coverage(total_tasks, stored=results.present)
+    if coverage.reason is not None and results.present:
+        reasons.append(coverage.reason)
+    usable = not reasons
     if found["fatal"]:
         reasons.append(f"{found['fatal']} tasks have fatal issues")
-    usable = not reasons
     if found["error"]:
         reasons.append(f"{found['error']} of {total_tasks} tasks carry errors")
-    return {"usable": usable, "reasons": reasons}
+    known = results.present
+    return {
+        "usable": usable,
+        "reasons": reasons,
+        "planned": coverage.planned,
+        "answered": coverage.answered if known else None,
+        "infrastructure_failed": coverage.infrastructure_failed if known else None,
+        "never_run": coverage.never_run if known else None,
+        "score_answered": coverage.score_answered,
+    }
 
 
 def _evaluated(metrics: Json) -> int | None:
