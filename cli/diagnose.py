@@ -26,13 +26,13 @@ FINE = ("completed", "running")
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="PATH",
-    help="Runs that tell how long phases usually take, for a run without siblings of its own.",
+    help="Runs that show how long phases take, for a run without siblings of its own.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="For an issue tracker.")
 @no_pager_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(run: Path, history: tuple[Path, ...], form: str, no_pager: bool, as_json: bool) -> int:
-    """Tell why RUN failed or died: the first cause and its echoes with their evidence, what was in flight, what to do.
+    """Explain why RUN failed or died: the first cause and its echoes, what was in flight, and what to do.
 
     Exit code 1 when something is wrong, 0 when nothing is. Conclusions are marked certain (a record says so) or
     inferred. Causes and their codes: docs/diagnose.md.

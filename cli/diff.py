@@ -17,7 +17,7 @@ SHOWN = 40
 @click.argument("b", metavar="B")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(a: str, b: str, as_json: bool) -> int:
-    """Tell what changed from run A to run B: parameters, tasks, metrics, phase times, retries, issues, counts.
+    """Show what changed from run A to run B: parameters, tasks, metrics, phase times, retries, issues, counts.
 
     A and B are run directories, or RUN@N for the run after its first N events. Where both have the same tasks, the
     comparison is paired; p is that of an exact two-sided test.

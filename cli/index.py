@@ -14,7 +14,7 @@ from . import output
 @click.argument("path", type=click.Path(path_type=Path), default=Path())
 @click.option("--catalog", type=click.Path(path_type=Path), metavar="FILE", help="Keep the catalog in FILE.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that read; default: the cores.")
-@click.option("--rebuild", is_flag=True, help="Read everything anew, whatever the catalog has.")
+@click.option("--rebuild", is_flag=True, help="Read everything again, whatever the catalog has.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(path: Path, catalog: Path | None, workers: int | None, rebuild: bool, as_json: bool) -> int:
     """Bring the catalog of all runs at and below PATH up to date.

@@ -22,7 +22,7 @@ COMMANDS = {
     "runs": "list runs, one row each",
     "show": "status page of one run",
     "reuse": "what a new run would reuse and why; do it; where results came from",
-    "diagnose": "tell why a run failed or died, and what to do",
+    "diagnose": "explain why a run failed or died, and what to do",
     "task": "one task over attempts, phases and retries",
     "tail": "the events of a run as JSON lines, and those to come",
     "watch": "a live board of runs",

@@ -13,14 +13,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def moment_options(command: F) -> F:
-    """The two options, for a command that can look at an earlier moment."""
+    """Return the two options, for a command that can look at an earlier moment."""
     at_time = click.option("--at-time", metavar="T", help="State up to the last event at or before T (ISO 8601, Unix).")
     at_event = click.option("--at-event", metavar="N", type=click.IntRange(min=0), help="State after N events.")
     return at_event(at_time(command))
 
 
 def parse_moment(at_event: int | None, at_time: str | None) -> Moment | None:
-    """The moment that was asked for, or None. A time without a zone is UTC. Raises UsageError."""
+    """Return the moment that was asked for, or None. A time without a zone is UTC. Raises UsageError."""
     if at_event is not None and at_time is not None:
         raise UsageError("--at-event and --at-time exclude each other")
     if at_event is not None:

@@ -33,7 +33,7 @@ def command(run: Path, apply: bool, accept_loss: bool, as_json: bool) -> int:
 
 
 def _is_open(repaired: Repaired) -> bool:
-    """Whether something of the plan was not carried out."""
+    """Return whether something of the plan was not carried out."""
     return bool((repaired.steps and not repaired.applied) or (repaired.results and not repaired.results_done))
 
 

@@ -14,7 +14,7 @@ from .moment import moment_options, parse_moment
 @click.command(name="replay")
 @click.argument("run", type=click.Path(path_type=Path))
 @moment_options
-@click.option("--dry-run", is_flag=True, help="Tell what would change; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write both snapshots to DIR instead.")
 @click.option("--force", is_flag=True, help="Write although the stream is damaged, behind its snapshot, or live.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -23,7 +23,7 @@ def command(
 ) -> int:
     """Fold the stream of RUN and rebuild progress.json and run_info.json where they differ.
 
-    Nothing is ever lost: a file that is replaced stays beside its successor as NAME.replaced-1. A damaged stream, a
+    Nothing is ever lost: a file that is replaced stays next to its successor as NAME.replaced-1. A damaged stream, a
     snapshot that knows more than the stream, and a writer at work are refused (exit 1) unless --force is given.
     """
     moment = parse_moment(at_event, at_time)

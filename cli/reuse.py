@@ -19,7 +19,7 @@ _ANY = Callable[..., Any]
 
 @click.group(name="reuse", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """What a new run would take over from an earlier one, and why; doing it; where results came from.
+    """Show what a new run would take over from an earlier one, and why; doing it; where results came from.
 
     SOURCE is a run directory, or a folder above runs: then the newest compatible run is taken, and a newer one that
     died or holds fewer finished tasks is passed over with a note.

@@ -34,7 +34,7 @@ class OutputError(CompassError):
 
 
 class RefusedError(CompassError):
-    """Doing it would take truth away, or disturb a live writer; `force` would do it all the same."""
+    """The operation would lose information, or disturb a live writer. `force` does it all the same."""
 
     kind = "refused"
 
@@ -64,7 +64,7 @@ class QueryError(CompassError):
 
 
 class MalformedLineError(CompassError):
-    """A line is no event. `position` is the byte in the line where reading stopped, if known."""
+    """A line that is not an event. `position` is the byte in the line where reading stopped, if known."""
 
     kind = "malformed"
 

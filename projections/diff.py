@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from eventstore.format.events import Json
-from projections.timeline.in_flight import CUT_OFF, finished_stays
+from projections.timeline.in_flight import finished_stays
 
 from .timeline import timeline
 
@@ -36,7 +36,7 @@ class Side(Struct, kw_only=True):
 
 
 def compare(a: Side, b: Side) -> Json:
-    """The members of `compass-es diff`: tasks, phases, counts, parameters, metrics, issues, plans."""
+    """Return the members of `compass-es diff`: tasks, phases, counts, parameters, metrics, issues, plans."""
     return {
         "tasks": task_changes(a, b),
         "phases": phase_changes(a, b),
@@ -52,7 +52,7 @@ def compare(a: Side, b: Side) -> Json:
 
 
 def task_changes(a: Side, b: Side) -> list[Json]:
-    """Tasks that are not the same on both sides, in the order of their ids, each with its `change`."""
+    """Return tasks that are not the same on both sides, in the order of their ids, each with its `change`."""
     names = sorted(_names(a) | _names(b))
     found = []
     for name in names:
@@ -124,7 +124,7 @@ def phase_changes(a: Side, b: Side) -> list[Json]:
 def _by_task(phases: Iterable[timeline.PhaseRow]) -> dict[str, dict[str, float]]:
     spent: dict[str, dict[str, float]] = {}
     for row in phases:
-        if row.task_id is not None and row.seconds is not None and row.ended_by not in CUT_OFF:
+        if row.task_id is not None and row.seconds is not None and row.ended_by != "run_finished":
             tasks = spent.setdefault(row.phase, {})
             tasks[row.task_id] = tasks.get(row.task_id, 0.0) + row.seconds
     return spent
@@ -197,13 +197,13 @@ def _median(values: list[float]) -> float | None:
 
 
 def _changed_numbers(a: Mapping[str, Any], b: Mapping[str, Any]) -> Json:
-    """Members that differ, as {a, b}; a missing number is 0."""
+    """Return members that differ, as {a, b}; a missing number is 0."""
     names = dict.fromkeys([*a, *b])
     return {name: {"a": a.get(name, 0), "b": b.get(name, 0)} for name in names if a.get(name, 0) != b.get(name, 0)}
 
 
 def parameter_changes(a: Json, b: Json) -> list[Json]:
-    """Members of the two requests that differ, by their dotted names; a missing one is None."""
+    """Return members of the two requests that differ, by their dotted names; a missing one is None."""
     before, after = dict(_leaves(a)), dict(_leaves(b))
     names = sorted(before.keys() | after.keys())
     changed = [name for name in names if before.get(name) != after.get(name)]

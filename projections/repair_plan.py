@@ -71,7 +71,7 @@ class Layout(Struct, frozen=True):
 def lay_out(
     findings: Sequence[Finding], salvaged: Sequence[tuple[int, int]], size: int, displaced: frozenset[int] = frozenset()
 ) -> Layout:
-    """What becomes of a stream of `size` bytes with these findings, in file order.
+    """Return what becomes of a stream of `size` bytes with these findings, in file order.
 
     `salvaged` are the ranges of whole records inside glued lines, `displaced` the numbers of lines that stand after a
     later one. Lines are not moved here: see `in_order`.
@@ -129,7 +129,7 @@ class Row(Struct, frozen=True):
 
 
 def in_order(rows: Iterable[Row]) -> list[Piece]:
-    """The pieces of a stream whose sealed lines stand in another order, by their numbers.
+    """Return the pieces of a stream whose sealed lines stand in another order, by their numbers.
 
     A line without a number stays behind the one that it stands behind now.
     """

@@ -30,7 +30,7 @@ _MATCHED_CHARACTERS = 1 << 20
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What the new run asks for. The last three are compared only where they are given (not None).
+    """The request of the new run, as reuse compares it. The last three count only where they are given (not None).
 
     `retry_patterns` are regular expressions over the message and the code of error issues; fatal issues match always.
     `artifacts` lists (source, destination) that the new run's verifier declares.
@@ -126,7 +126,7 @@ class TaskDecision(Struct, frozen=True, kw_only=True):
 
 
 def refusal(source: SourceFacts, wanted: Wanted) -> str | None:
-    """Why nothing of a run may be reused, in words; None where it may."""
+    """Return why nothing of a run may be reused, in words; None where it may."""
     if source.schema not in RUN_SCHEMAS:
         return f"its schema is {source.schema!r:.80}, and {' or '.join(RUN_SCHEMAS)} can be reused"
     if not isinstance(source.run_id, str) or not source.run_id.strip():
@@ -164,7 +164,7 @@ def check_wanted(wanted: Wanted) -> None:
 
 
 def retry_reason(issues: Iterable[IssueFacts], wanted: Wanted) -> str | None:
-    """Why a result with these issues would be retried, in words; None where it would not."""
+    """Return why a result with these issues would be retried, in words; None where it would not."""
     issues = list(issues)
     if wanted.max_retries == 0:
         return None
@@ -178,7 +178,7 @@ def retry_reason(issues: Iterable[IssueFacts], wanted: Wanted) -> str | None:
 
 
 def decide_task(task: TaskFacts, wanted: Wanted) -> TaskDecision:
-    """What would be done with one task of the source."""
+    """Return what would be done with one task of the source."""
     unfit = task.problem or (_unfit(task, wanted) if task.published else None)
     if task.published and unfit is None:
         retried = [reason for attempt in task.attempts.values() if (reason := _retried(attempt, wanted)) is not None]
@@ -240,7 +240,7 @@ def _or_skip(decision: AttemptDecision) -> AttemptDecision:
 
 
 def decide_attempt(attempt: AttemptFacts, wanted: Wanted, *, keep: bool) -> AttemptDecision:
-    """What would be done with one attempt of a task that is not kept whole. `keep`: its result may be kept."""
+    """Return what would be done with one attempt of a task that is not kept whole. `keep`: its result may be kept."""
     number, result = attempt.number, attempt.result
     refused = rescore_refusal(attempt.checkpoint, wanted)
     if result is None or not keep:
@@ -266,7 +266,7 @@ def _rescored_or_run(number: int, why: str, refused: str | None) -> AttemptDecis
 
 
 def rescore_refusal(checkpoint: CheckpointFacts | None, wanted: Wanted) -> str | None:
-    """Why an attempt can't be scored again from its checkpoint, in words; None where it can."""
+    """Return why an attempt can't be scored again from its checkpoint, in words; None where it can."""
     if checkpoint is None:
         return "there is no checkpoint"
     if not wanted.checkpoint_resume:
@@ -299,13 +299,13 @@ def _retried_again(checkpoint: CheckpointFacts, wanted: Wanted) -> str | None:
 
 
 def same_policy(first: Json, second: Json) -> bool:
-    """Whether two network policies mean the same; empty lists may be left out of a stored one."""
+    """Return whether two network policies mean the same; empty lists may be left out of a stored one."""
     names = first.keys() | second.keys()
     return all((first.get(name) or None) == (second.get(name) or None) for name in names)
 
 
 def severity_counts(decisions: Iterable[TaskDecision]) -> dict[str, int]:
-    """`reused_severity_counts`: how many kept tasks have which highest severity."""
+    """Return `reused_severity_counts`: how many kept tasks have which highest severity."""
     counts: dict[str, int] = {}
     for decision in decisions:
         if decision.action == "keep" and decision.severity:

@@ -141,7 +141,7 @@ class CoverageFold(Struct, kw_only=True):
 
 
 def _not_needed(attempts: Mapping[int, AttemptScores], k: int) -> int:
-    """Attempts that the strategy `pass` left out after a success."""
+    """Return attempts that the strategy `pass` left out after a success."""
     last = max(attempts, default=0)
     if not 0 < last < k or not _stops(attempts[last], "correct"):
         return 0
@@ -435,7 +435,7 @@ def _compare_counts(place: str, stored: Json, expected: _Counts, names: tuple[st
 
 
 def _compare_value(place: str, stored: Json, value: float | None, member: str) -> Iterator[Difference]:
-    """An official value and a reference value exclude each other: `member` is the one that must hold it."""
+    """Yield the differences of two values that exclude each other: `member` is the one that must hold it."""
     for name in ("value", "reference_value"):
         expected = value if name == member else None
         if not _same(stored.get(name), expected):

@@ -172,6 +172,53 @@ def test_no_folder_is_crowded(top: str) -> None:
     assert not crowded
 
 
+def drawn_modules() -> list[str]:
+    """Return the paths of all modules in ARCHITECTURE.md's tree, in its order."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    tree = text.partition("## Where things are\n")[2].partition("\n#")[0]
+    drawn: list[str] = []
+    folders: list[str] = []
+    for line in tree.splitlines():
+        found = re.match(r"    ((?:    )*)(\w+/|\w+\.py) +\S", line)
+        assert found or not line, (
+            f"ARCHITECTURE.md: a line of the tree that names nothing, or does not say what for: {line}"
+        )
+        if found:
+            folders[len(found[1]) // 4 :] = [found[2]]
+            if found[2].endswith(".py"):
+                drawn.append("".join(folders))
+    return drawn
+
+
+def test_the_tree_names_every_module_and_none_that_is_not_there() -> None:
+    """A stranger finds each file with one line about it; who adds a module adds a line to ARCHITECTURE.md."""
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("eventstore", "projections", "cli")
+        for path in modules(folder)
+        if path.name != "__init__.py"
+    } | {"compass_es.py"}
+    drawn = drawn_modules()
+    assert sorted(there - {*drawn}) == [] and sorted({*drawn} - there) == []
+    assert len(drawn) == len({*drawn})
+
+
+@pytest.mark.parametrize(
+    ("question", "words", "answer"),
+    [
+        ("where is fsync", ["fsync"], "eventstore/stream/group_commit.py"),
+        ("what does `show` print", ["`show`"], "cli/show.py"),
+        ("where does a task's status come from", ["task's status"], "projections/timeline/timeline.py"),
+        ("who decides that a writer is dead", ["writer", "dead"], "eventstore/run/liveness.py"),
+    ],
+)
+def test_the_tree_answers_in_one_guess(question: str, words: list[str], answer: str) -> None:
+    """The first line of the tree that has the words of a question names the file that answers it."""
+    text = (ROOT / "ARCHITECTURE.md").read_text().partition("## Where things are\n")[2]
+    first = next(line for line in text.splitlines() if all(word in line for word in words))
+    assert first.split()[0] == Path(answer).name and answer in drawn_modules(), question
+
+
 def loaded_by(code: str) -> set[str]:
     """Names of all modules that a fresh interpreter has loaded after running `code`."""
     script = f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"

@@ -103,7 +103,7 @@ class Chain:
         self.unsealed = 0 if self._start is not None else self.unsealed
 
     def judge(self, link: Link, prev: str) -> ChainVerdict | None:
-        """What a sealed line that proves itself means here; the state moves on."""
+        """Return what a sealed line that proves itself means here; the state moves on."""
         verdict = self._judge_first(link, prev) if self.last is None else self._judge_next(self.last, link, prev)
         if self.last is not None and link.seq <= self.last.seq:
             if verdict is not None and verdict.code == "chain_break":

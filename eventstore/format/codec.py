@@ -56,7 +56,7 @@ REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode(line: bytes | memoryview) -> Event:
-    """The event in one line (with or without its newline).
+    """Return the event in one line (with or without its newline).
 
     Raises MalformedLineError, with the byte where reading stopped, if the line is no event.
     """
@@ -67,7 +67,7 @@ def decode(line: bytes | memoryview) -> Event:
 
 
 def decode_accepted(line: bytes, head: Head) -> Event:
-    """The event in a line that `scan` accepted; never raises.
+    """Return the event in a line that `scan` accepted; never raises.
 
     A payload that is sound JSON but can't be held (nested thousands deep) is read as empty: the head still counts.
     """
@@ -84,7 +84,7 @@ def decode_tolerantly(line: bytes) -> Event:
 
 
 def as_array(lines: list[bytes]) -> bytes:
-    """Lines as one JSON array, so that two records glued on one line, or a blank one, don't parse.
+    """Return lines as one JSON array, so that two records glued on one line, or a blank one, don't parse.
 
     For a list that nobody else changes meanwhile: its ends are others while this runs.
     """
@@ -98,7 +98,7 @@ def as_array(lines: list[bytes]) -> bytes:
 
 
 def parse_object(line: bytes) -> Json:
-    """The JSON object in a line, any odd value accepted. Raises MalformedLineError with the position."""
+    """Return the JSON object in a line, any odd value accepted. Raises MalformedLineError with the position."""
     content = line.removeprefix(BYTE_ORDER_MARK)
     try:
         value = _any_decoder.decode(content)  # what it accepts, Python's json reads as the same, in thrice the time
@@ -130,7 +130,7 @@ def _parse(text: str) -> Any:
 
 
 def decode_text(line: bytes) -> str:
-    """The text of a line. Raises MalformedLineError where it is no UTF-8."""
+    """Return the text of a line. Raises MalformedLineError where it is no UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -155,7 +155,7 @@ def check_shape(members: Json) -> None:
 
 
 def build_event(members: Json) -> Event:
-    """The event that a parsed line holds. Raises MalformedLineError if the shape is wrong."""
+    """Return the event that a parsed line holds. Raises MalformedLineError if the shape is wrong."""
     check_shape(members)
     fields = {name: members[name] for name in ENVELOPE if name in members and name != "event"}
     fields["task_id"] = task_id_text(members)
@@ -194,7 +194,7 @@ def _default_payload(kind: type[Fact]) -> Any:
 
 
 def payload_members(event: Event) -> Json:
-    """An event's payload as a plain JSON object, whatever its type; members keep their stored order."""
+    """Return an event's payload as a plain JSON object, whatever its type; members keep their stored order."""
     payload: Any = event.payload
     if isinstance(payload, Payload):
         if payload.extra is not UNSET:
@@ -204,7 +204,7 @@ def payload_members(event: Event) -> Json:
 
 
 def envelope_members(event: Event) -> Json:
-    """All members of an event's line, in the order of the specification, `log` left out."""
+    """Return all members of an event's line, in the order of the specification, `log` left out."""
     if event.extra is not UNSET:
         base = {name: value for name, value in event.extra.items() if name != "log"}
     else:
@@ -215,7 +215,7 @@ def envelope_members(event: Event) -> Json:
 
 
 def encode(event: Event) -> bytes:
-    """One compact line without its newline: the thirteen members in the order of the specification, then `log`.
+    """Return one compact line without its newline: the thirteen members in the order of the specification, then `log`.
 
     NaN, infinities, lone surrogates and integers beyond 64 bits are written as Python's json writes them. Raises
     TypeError for a value that JSON has no form for.
@@ -248,7 +248,7 @@ def _in_order(event: Fact, line: bytes) -> bytes:
 
 
 def holds_non_finite(value: Any) -> bool:
-    """Whether a float in it is NaN or infinite: msgspec would write null for it without a word."""
+    """Return whether a float in it is NaN or infinite: msgspec would write null for it without a word."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
@@ -261,7 +261,7 @@ def holds_non_finite(value: Any) -> bool:
 
 
 def dump_compact(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Compact UTF-8 JSON by Python's json: shortest floats, NaN as `NaN`, lone surrogates as escapes."""
+    """Return compact UTF-8 JSON by Python's json: shortest floats, NaN as `NaN`, lone surrogates as escapes."""
     return utf8(_compact_encoder(default or _plain_default).encode(value))
 
 
@@ -292,7 +292,7 @@ def utf8(text: str) -> bytes:
 
 
 def duplicate_keys(line: bytes) -> list[str]:
-    """Names that stand twice in one object of a line; the last value is the one that counts."""
+    """Return names that stand twice in one object of a line; the last value is the one that counts."""
     found: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> Json:

@@ -312,7 +312,7 @@ TERMINAL_STATUSES: tuple[TerminalStatus, ...] = ("completed", "failed", "cancell
 
 
 def event_name(event: Event) -> str:
-    """The stored name of an event's type, `task_finished` for a `TaskFinished`."""
+    """Return the stored name of an event's type, `task_finished` for a `TaskFinished`."""
     if isinstance(event, UnknownEvent):
         return event.event
     return str(event.__struct_config__.tag)

@@ -30,7 +30,7 @@ BlockDecoder: TypeAlias = msgspec.json.Decoder[list[Head]]
 
 @lru_cache(maxsize=64)
 def block_decoder(run_id: str, names: tuple[str, ...], *, sealed: bool) -> BlockDecoder | None:
-    """A decoder for a whole block of a stream's lines that refuses every line that has to be looked at.
+    """Return a decoder for a whole block of a stream's lines that refuses every line that has to be looked at.
 
     The run's id, the event names seen so far, and whether lines are sealed, are part of its type. None for a run id
     that UTF-8 has no form for. Making one takes longer than reading a small stream, so they are kept.
@@ -90,7 +90,7 @@ _context_decoder = msgspec.json.Decoder(Context)
 
 
 def context_of(line: bytes) -> Context:
-    """The request that a line says it belongs to; an empty one where it can't be read."""
+    """Return the request that a line says it belongs to; an empty one where it can't be read."""
     try:
         return _context_decoder.decode(line)
     except codec.REFUSALS:
@@ -101,7 +101,7 @@ _head_decoder = msgspec.json.Decoder(_CheckedHead)
 
 
 def read_head(content: bytes) -> tuple[Head, bool]:
-    """The head of one line and whether the line has a `log`. Raises MalformedLineError."""
+    """Return the head of one line and whether the line has a `log`. Raises MalformedLineError."""
     try:
         codec.decode_text(content)
         checked = _head_decoder.decode(content)

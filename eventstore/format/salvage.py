@@ -32,7 +32,7 @@ class Piece(Struct, frozen=True):
 
 
 def find_records(line: bytes) -> list[Piece]:
-    """The whole records in a line, in order. Bytes that are no UTF-8 can only be rubbish between them."""
+    """Return the whole records in a line, in order. Bytes that are no UTF-8 can only be rubbish between them."""
     text = line.decode("utf-8", "surrogateescape")
     pieces: list[Piece] = []
     position, failures = 0, 0

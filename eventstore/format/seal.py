@@ -29,7 +29,7 @@ class Proof(Struct, frozen=True):
 
 
 def seal(line: bytes, seq: int, prev: str, session: bytes = b"") -> tuple[bytes, str]:
-    """The sealed line (newline included) of a compact `line` without one, and its digest.
+    """Return the sealed line (newline included) of a compact `line` without one, and its digest.
 
     `session` holds the members that open a writer's session, as JSON text with a comma at the end, or nothing.
     """
@@ -39,13 +39,13 @@ def seal(line: bytes, seq: int, prev: str, session: bytes = b"") -> tuple[bytes,
 
 
 def read_proof(line: bytes) -> Proof | None:
-    """The proof at the end of a line, not yet checked, or None where the fixed shape isn't there."""
+    """Return the proof at the end of a line, not yet checked, or None where the fixed shape isn't there."""
     found = _PROOF.search(line.rstrip(b"\r\n"), max(0, len(line) - 100))
     return None if found is None else Proof(int(found[1]), found[2].decode(), found[3].decode())
 
 
 def proves_itself(line: bytes, proof: Proof) -> bool:
-    """Whether the digest at the end of a line is the digest of the line."""
+    """Return whether the digest at the end of a line is the digest of the line."""
     return xxh3_64_hexdigest(line.rstrip(b"\r\n")[: -UNHASHED_BYTES + 1]) == proof.xxh3
 
 

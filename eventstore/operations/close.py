@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
 from eventstore.errors import CompassError, InputError, RefusedError, UsageError
-from eventstore.format.events import TERMINAL_STATUSES, Json, RunFinished, RunFinishedPayload
+from eventstore.format.events import TERMINAL_STATUSES, Json, RunFinished, RunFinishedPayload, RunStarted
 from eventstore.format.records import Block
-from eventstore.format.values import as_text
+from eventstore.format.values import as_text, unix_time
 from eventstore.redaction.events import Masker
 from eventstore.redaction.redactor import secret_environment_values
 from eventstore.run.liveness import Life, Liveness, life_of
@@ -89,7 +89,7 @@ def close_run(
 
 
 def _look(run: Run) -> tuple[Json | None, float | None]:
-    """The terminal event's members, if there is one, and the time of the last record that is no bookkeeping."""
+    """Return the terminal event's members, if there is one, and the time of the last record that is no bookkeeping."""
     if not run.has_stream:
         raise RefusedError(f"{run.path}: has no stream: it failed before its first event, and there is nothing to end")
     state, counted = run_info.initial(Base()), counts.initial(Base())
@@ -142,8 +142,9 @@ def _append(
     members: Json = {"error": error} if error else {}
     members["closed"] = {"life": life.state, "evidence": evidence}
     payload = RunFinishedPayload(error=error if error else UNSET, extra=members)
-    event = Masker(secret_environment_values(os.environ)).mask(RunFinished(status=status, payload=payload))
-    state = run_info.initial(Base())
+    masker = Masker(secret_environment_values(os.environ))
+    event = masker.mask(RunFinished(status=status, payload=payload))
+    state, info = run_info.initial(Base()), run.files.run_info.members or {}
 
     def observe(block: Block) -> None:
         run_info.apply_block(state, block)
@@ -154,12 +155,23 @@ def _append(
         clock=clock,
         files=files,
         observe=observe,
-        default_run_id=as_text((run.files.run_info.members or {}).get("run_id")),
+        default_run_id=as_text(info.get("run_id")),
         scanned=run.stream,
     ) as log:
         _refuse_ended(run.path, state.ended)  # somebody may have been faster, before the lock was ours
+        if not log.opened.records and info:
+            log.append(masker.mask(_missing_start(info)))
         log.append(event)
         return log.run_id
+
+
+def _missing_start(info: Json) -> RunStarted:
+    """Return the first event of a run that died before it wrote one, as `run_info.json` has its beginning."""
+    from eventstore.recording.session import stored_start  # late: the recorder costs start-up time
+
+    start = stored_start(info)
+    began = unix_time(info.get("started_at"))
+    return start if began is None else structs.replace(start, timestamp=began)
 
 
 def _rebuild(run_dir: Path, clock: Callable[[], float], files: FileSystem) -> tuple[list[str], list[str]]:
@@ -171,7 +183,7 @@ def _rebuild(run_dir: Path, clock: Callable[[], float], files: FileSystem) -> tu
 
 
 def evidence_of(run_dir: Path, last_timestamp: float | None, now: float) -> list[str]:
-    """What can be seen of a run's writer, fact by fact: lock, host, process and its start, boot, age."""
+    """Return what can be seen of a run's writer, fact by fact: lock, host, process and its start, boot, age."""
     locked = is_locked(run_dir)
     facts = [{True: "the lock is held", False: "the lock is free", None: "there is no lock file"}[locked]]
     writer = read_witness(run_dir).writer
@@ -204,7 +216,7 @@ def _writer_facts(writer: Json, locked: bool | None) -> list[str]:
 
 
 def process_started_at(pid: Any) -> float | None:
-    """When a process of this machine began, in Unix time; None if there is none, or the system doesn't say."""
+    """Return when a process of this machine began, in Unix time; None if there is none, or the system doesn't say."""
     if not isinstance(pid, int) or isinstance(pid, bool):
         return None
     try:

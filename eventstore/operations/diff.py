@@ -63,7 +63,7 @@ def _counters(view: View) -> Json:
 
 
 def _plan_counts(rows: timeline.State) -> dict[str, int]:
-    """How many attempts had each resolved plan, by the words for it."""
+    """Return how many attempts had each resolved plan, by the words for it."""
     found: Counter[str] = Counter()
     for text, count in Counter(str(row.plan) for row in rows.plans).items():
         plan = plan_words(text)

@@ -21,12 +21,12 @@ MIN_BYTES = 48 * 1024 * 1024
 
 
 def replay_stream(stream: Scan, base: Base) -> Snapshots:
-    """`projections.replay` of a scan, on two processes where that helps."""
+    """Return `projections.replay` of a scan, on two processes where that helps."""
     return replay.snapshots(fold_stream(stream, base))
 
 
 def fold_stream(stream: Scan, base: Base) -> replay.State:
-    """The state of `projections.snapshots.replay` after a scan, on two processes where that helps."""
+    """Return the state of `projections.snapshots.replay` after a scan, on two processes where that helps."""
     state = replay.initial(base)
     middle = _middle(stream.path, stream.bytes) if _worth_while(stream.bytes) else None
     if middle is None:
@@ -55,7 +55,7 @@ def _worth_while(size: int) -> bool:
 
 
 def _middle(path: Path, size: int) -> tuple[int, Link | None] | None:
-    """A line's beginning near the middle, and the proof of the line before it."""
+    """Return a line's beginning near the middle, and the proof of the line before it."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         ahead = os.pread(fd, 1024 * 1024, size // 2)
@@ -70,7 +70,7 @@ def _middle(path: Path, size: int) -> tuple[int, Link | None] | None:
 
 
 def _follows(stream: Scan, link: Link | None) -> bool:
-    """Whether the first half ended as the second process took for granted."""
+    """Return whether the first half ended as the second process took for granted."""
     return stream.chain.last == link and stream.chain.settled
 
 
@@ -111,7 +111,7 @@ def _run_id(path: Path) -> str | None:
 
 
 def _read_part(pid: int, pipe: int) -> tuple[CleanPart, parallel.Part] | None:
-    """The child's answer, or None if it died: then its half is folded here."""
+    """Return the child's answer, or None if it died: then its half is folded here."""
     with os.fdopen(pipe, "rb") as answer:
         content = answer.read()
     _, status = os.waitpid(pid, 0)

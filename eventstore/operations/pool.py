@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def map_in_order(work: Callable[[S], T], items: Sequence[S], processes: int) -> Iterator[T]:
-    """`work` of each item, in the order of the items; `work` and what it gives must be picklable."""
+    """Yield `work` of each item, in the order of the items; `work` and what it gives must be picklable."""
     if processes <= 1 or len(items) <= 1:
         yield from map(work, items)
         return

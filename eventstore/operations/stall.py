@@ -14,7 +14,7 @@ STILL_FACTOR = 10.0
 def stall_of(
     rows: timeline.State, marks: milestones.State, now: float, usual: dict[str, float] | None = None
 ) -> Liveness | None:
-    """The life of a run that stands still at `now` (Unix seconds), with its evidence; None while it moves."""
+    """Return the life of a run that stands still at `now` (Unix seconds), with its evidence; None while it moves."""
     if marks.ended is not None or marks.last_timestamp is None:
         return None
     still = now - marks.last_timestamp
@@ -29,5 +29,5 @@ def stall_of(
 
 
 def is_still(silent_seconds: float, longest_gap_seconds: float) -> bool:
-    """Whether a silence is far beyond all silences before it: five minutes, and ten times as long."""
+    """Return whether a silence is far beyond all silences before it: five minutes, and ten times as long."""
     return silent_seconds > max(STILL_SECONDS, STILL_FACTOR * longest_gap_seconds)

@@ -47,7 +47,7 @@ def reporter(
     display: Display = "auto",
     on_event: OnEvent | None = None,
 ) -> Any:
-    """An object for `on_progress=` of AgentCompass 1.0.1: a `ProgressReporter` of its own kind.
+    """Return an object for `on_progress=` of AgentCompass 1.0.1: a `ProgressReporter` of its own kind.
 
     `run_dir` is found by itself, by the `run.log` that AgentCompass opens for the request; name it where there is none
     (analysis of existing results). One reporter serves any number of requests, one after the other. `display` is a line
@@ -254,7 +254,7 @@ def find_run_dir() -> Path | None:
 
 
 def find_origin() -> Origin:
-    """Where AgentCompass says this request stands in its orchestration; empty where it says nothing."""
+    """Return where AgentCompass says this request stands in its orchestration; empty where it says nothing."""
     try:
         context = import_module("agentcompass.runtime.logging").get_log_context()
         if context.request_key:

@@ -151,7 +151,7 @@ class _Router(logging.Handler):
                 self._restore(name)
 
     def _effective(self, logger: logging.Logger) -> int:
-        """The level that was in force before any was lowered."""
+        """Return the level that was in force before any was lowered."""
         current: logging.Logger | None = logger
         while current is not None and not current.level:
             current = current.parent
@@ -174,7 +174,7 @@ def _has_other_handlers(name: str) -> bool:
 
 
 def _with_parents(loggers: Iterable[logging.Logger]) -> Iterator[logging.Logger]:
-    """Those loggers and all that their records are passed on to."""
+    """Yield those loggers and all that their records are passed on to."""
     for logger in loggers:
         current: logging.Logger | None = logger
         while current is not None:

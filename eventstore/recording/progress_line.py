@@ -52,7 +52,7 @@ class ProgressLine:
 
 
 def describe(progress: Json) -> str:
-    """A snapshot in a line: how many of how many, what is under way and where, what went wrong."""
+    """Return a snapshot in a line: how many of how many, what is under way and where, what went wrong."""
     total, finished = _number(progress, "total_tasks"), _number(progress, "finished_tasks")
     parts = [f"{finished}/{total} tasks", str(progress.get("status", ""))]
     for name in ("running", "failed", "error", "warning", "skipped", "reused"):

@@ -285,17 +285,17 @@ class RunRecorder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has its terminal event."""
+        """True once the run has its terminal event."""
         return self._finished
 
     @property
     def progress(self) -> Json:
-        """What `progress.json` says when everything appended so far is counted."""
+        """The content of `progress.json` when everything appended so far is counted."""
         return self.live.progress
 
     @property
     def run_info(self) -> Json | None:
-        """What `run_info.json` says when everything appended so far is counted."""
+        """The content of `run_info.json` when everything appended so far is counted."""
         return self.live.run_info
 
     def append(self, event: Event) -> int:
@@ -310,7 +310,7 @@ class RunRecorder:
         return self.log.append(self._masker.mask(event))
 
     async def append_async(self, event: Event) -> int:
-        """As `append`, without holding the event loop for an fsync."""
+        """Append one event as `append` does, without holding the event loop for an fsync."""
         if self._finished or type(event) in _TURNING_POINTS:
             import asyncio
 
@@ -334,7 +334,7 @@ class RunRecorder:
             return seq
 
     def _completed_start(self, event: RunStarted) -> RunStarted:
-        """A start given by the caller says as much as ours: what it leaves open is filled in."""
+        """Return a start given by the caller, with what it leaves open filled in as in ours."""
         known = codec.payload_members(self._started) if self._started is not None else {}
         members = known | {name: v for name, v in codec.payload_members(event).items() if v is not None}
         return structs.replace(event, payload=started_payload(members))
@@ -344,7 +344,7 @@ class RunRecorder:
         self.log.sync()
 
     async def sync_async(self) -> None:
-        """As `sync`, without holding the event loop."""
+        """Make durable what `sync` makes durable, without holding the event loop."""
         await self.log.sync_async()
 
     # -- records of our own
@@ -401,7 +401,7 @@ class RunRecorder:
         return self.append(RunFinished(status=status, payload=payload))
 
     async def finish_async(self, status: TerminalStatus = "completed", error: str | None = None) -> int:
-        """As `finish`, without holding the event loop for the snapshots and the fsync."""
+        """Finish the run as `finish` does, without holding the event loop for the snapshots and the fsync."""
         import asyncio
 
         return await asyncio.to_thread(self.finish, status, error)
@@ -462,7 +462,7 @@ class RunRecorder:
 
 
 def status_for(error: BaseException) -> TerminalStatus:
-    """How a run ends that an exception leaves: cancelled where somebody stopped it, failed otherwise."""
+    """Return how a run ends that an exception leaves: cancelled where somebody stopped it, failed otherwise."""
     stopped = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
     # By name, so that a program without asyncio need not load it.
     return "cancelled" if stopped or type(error).__name__ == "CancelledError" else "failed"

@@ -66,7 +66,7 @@ class Section(Struct, frozen=True, kw_only=True):
         """Raises UsageError, naming the field, for a value that has no meaning; brings the others to one spelling."""
 
     def members(self) -> Json:
-        """The section as a JSON object, nothing left out."""
+        """Return the section as a JSON object, nothing left out."""
         fields = {name: _plain(value) for name, value in asdict(self).items()}
         extra = fields.pop("extra", None) or {}
         return {**extra, **fields}
@@ -262,7 +262,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_members(cls, members: Mapping[str, Any]) -> "Request":
-        """The request in a JSON object. Raises UsageError, naming the field, where a check fails."""
+        """Return the request in a JSON object. Raises UsageError, naming the field, where a check fails."""
         if not isinstance(members, Mapping):
             raise UsageError(f"a request is an object, not a {type(members).__name__}")
         unknown = sorted(str(name) for name in members if name not in _SECTIONS)
@@ -275,19 +275,19 @@ class Request(Struct, frozen=True, kw_only=True):
         return cls(**sections)
 
     def with_run_id(self, run_id: str) -> "Request":
-        """The same request under the directory id that is finally used."""
+        """Return the same request under the directory id that is finally used."""
         sections = {name: getattr(self, name) for name in _SECTIONS}
         sections["output"] = Output(run_name=self.output.run_name, run_id=run_id, extra=self.output.extra)
         return Request(**sections)
 
     def record(self, secrets: Sequence[str] = ()) -> Json:
-        """`run_info.json.request`: nulls and empty members dropped, secrets masked."""
+        """Return `run_info.json.request`: nulls and empty members dropped, secrets masked."""
         members = {name: getattr(self, name).members() for name in _SECTIONS}
         masked: Json = redact(redact_keys(compact_parameters(members)), secrets)
         return masked
 
     def params_record(self, secrets: Sequence[str] = ()) -> Json:
-        """`params.json`: the subset that summaries need, unset fields left out."""
+        """Return `params.json`: the subset that summaries need, unset fields left out."""
         execution = {name: v for name, v in self.execution.members().items() if name in _PERSISTED_EXECUTION}
         model = self.model.members()
         parts = {
@@ -310,7 +310,7 @@ _SECTIONS: dict[str, type[Section]] = {
 
 
 def as_request(request: Request | Mapping[str, Any]) -> Request:
-    """A request from whatever a caller has; see `Request.from_members`."""
+    """Return a request from whatever a caller has; see `Request.from_members`."""
     return request if isinstance(request, Request) else Request.from_members(request)
 
 
@@ -402,7 +402,7 @@ def _patterns(value: Any) -> list[str]:
 
 
 def _protocol(value: Any) -> str | list[str]:
-    """One name, or an ordered list of them; automatic and absent are both the empty string."""
+    """Return one name, or an ordered list of them; automatic and absent are both the empty string."""
     if value is None or isinstance(value, str):
         text = _text(value, "model.api_protocol").lower()
         return "" if text == "auto" else text

@@ -102,7 +102,7 @@ class RunLog(logging.Handler):
         open_route(self)
 
     def bind(self) -> AbstractContextManager[None]:
-        """`with log.bind():` what this context logs, and every task started in it, goes to this file."""
+        """Send what this context logs, and every task started in it, to this file: `with log.bind():`."""
         return bound_to(self)
 
     def handle(self, record: logging.LogRecord) -> bool:
@@ -214,7 +214,7 @@ class RunLog(logging.Handler):
 
 
 def short_logger_name(name: str) -> str:
-    """A logger's name in 36 characters: padded, or its first and its last two parts around an ellipsis."""
+    """Return a logger's name in 36 characters: padded, or its first and its last two parts around an ellipsis."""
     name = name.removeprefix(_SHORTENED)
     parts = name.split(".")
     if len(name) <= _NAME_WIDTH:

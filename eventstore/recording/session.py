@@ -82,7 +82,7 @@ def new_session(
     clock: Callable[[], float],
     log_level: int | str | None,
 ) -> Session:
-    """The files that come before the first event, in the order of the specification, and an empty stream.
+    """Write the files that come before the first event, in the order of the specification, and an empty stream.
 
     Without a request it is a re-analysis, which leaves `run_info.json` alone. The lock is released on failure.
     """
@@ -137,7 +137,7 @@ def found_session(
     secrets: Sequence[str],
     owns_run_info: bool,
 ) -> Session:
-    """A new session in an existing run, its state folded while the stream is scanned for opening."""
+    """Return a new session in an existing run, its state folded while the stream is scanned for opening."""
     lock = RunLock(run_dir)
     progress, info = (read_json_file(run_dir / name).members for name in (PROGRESS_NAME, RUN_INFO_NAME))
     state = folding.initial(Base(progress=progress, run_info=info))
@@ -246,7 +246,7 @@ def _free_name(run_dir: Path, word: str) -> Path:
 def run_started(
     request: Request, run_id: str, reused_from: Json | None, secrets: Sequence[str], now: float
 ) -> RunStarted:
-    """The first event of a new run; it holds all that `run_info.json` says of the beginning."""
+    """Return the first event of a new run; it holds all that `run_info.json` says of the beginning."""
     members: Json = {name: getattr(request, name).id for name in ("benchmark", "harness", "environment", "model")}
     members["request"] = request.record(secrets)
     members["started_at"] = datetime.fromtimestamp(now).astimezone().isoformat(timespec="seconds")
@@ -261,14 +261,14 @@ def run_started(
 
 
 def stored_start(info: Json) -> RunStarted:
-    """The first event of a run that has only its `run_info.json` so far."""
+    """Return the first event of a run that has only its `run_info.json` so far."""
     members = _stored_ids(info)
     members |= {name: info[name] for name in ("request", "started_at", "reused_from") if info.get(name)}
     return RunStarted(payload=started_payload(members))
 
 
 def analysis_started(info: Json, run_id: str) -> RunStarted:
-    """The first event of a re-analysis, under the id of the evaluation."""
+    """Return the first event of a re-analysis, under the id of the evaluation."""
     return RunStarted(run_id=run_id, payload=started_payload(_stored_ids(info) | {"analysis": True}))
 
 
@@ -280,13 +280,13 @@ def _stored_ids(info: Json) -> Json:
 
 
 def started_payload(members: Json) -> RunStartedPayload:
-    """The typed payload with these members; ones that it doesn't name are kept."""
+    """Return the typed payload with these members; ones that it doesn't name are kept."""
     known = {name: v for name, v in members.items() if name in RunStartedPayload.__struct_fields__}
     return RunStartedPayload(**known, **({"extra": members} if known.keys() != members.keys() else {"extra": UNSET}))
 
 
 def secrets_of(request: Request) -> tuple[str, ...]:
-    """Values to mask wherever they stand: this environment's, and the request's own key."""
+    """Return values to mask wherever they stand: this environment's, and the request's own key."""
     key = request.model.api_key
     own = (key,) if len(key) >= 8 and not key.startswith("${") else ()
     return secret_environment_values(os.environ) + own

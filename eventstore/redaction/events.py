@@ -52,7 +52,7 @@ class Masker:
 
 
 def _is_plain(payload: Any) -> bool:
-    """Whether a typed payload has numbers only, or one of three words beside them: most events by far."""
+    """Return whether a typed payload has numbers only, or one of three words beside them: most events by far."""
     kind = type(payload)
     if kind in _NUMBERS_ONLY:
         return payload.extra is UNSET

@@ -72,7 +72,7 @@ def key_text(key: Any) -> str:
 
 
 def redact_keys(value: Any, *, parameters: bool = False) -> Any:
-    """What AgentCompass 1.0.1 stores of `value`: values masked by the names of their keys, and nothing else changed.
+    """Return what AgentCompass 1.0.1 stores of `value`: masked by the names of keys, nothing else changed.
 
     Plans in `run_info.json` (`resolved_execution_plans`) are stored so, nulls and empty members kept. With
     `parameters=True` the value is treated as the `request` of `run_info.json` is: `compact_parameters` comes first.

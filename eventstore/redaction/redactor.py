@@ -57,7 +57,7 @@ __all__ = [
 
 
 def redact(value: Any, secrets: Sequence[str] = ()) -> Any:
-    """`value` with every secret masked: key rules and text rules, plus the literal `secrets` (see `Redactor`)."""
+    """Return `value` with every secret masked: key rules, text rules, and the literal `secrets` (see `Redactor`)."""
     return _redactor(tuple(secrets), True).redact(value)
 
 
@@ -106,7 +106,7 @@ class Redactor:
         self._clean: set[str] = set()
 
     def redact(self, value: Any) -> Any:
-        """`value` itself if it holds no secret, else a copy with masks (it shares what is unchanged).
+        """Return `value` itself if it holds no secret, else a copy with masks (it shares what is unchanged).
 
         Objects, lists, tuples, sets, strings, msgspec structs, dataclasses and pydantic models are looked into; of
         anything else (a path, bytes) the text that would be written of it is. Raises ValueError where the nesting is
@@ -120,7 +120,7 @@ class Redactor:
             raise ValueError("the value is nested too deeply to be redacted") from None
 
     def text(self, text: str) -> str:
-        """The same for a string: `redact_text` that remembers which short strings were harmless."""
+        """Return a string without secrets: as `redact_text`, which remembers which short strings were harmless."""
         if len(text) < 4 or text in self._clean:
             return text
         redacted = redact_text(text, self._secrets)
@@ -424,7 +424,7 @@ _PASSWORD_IN_URL = re.compile(r"://[^\s/?#@]*?:([^\s/?#]+)@")
 
 
 def secret_environment_values(environ: Mapping[str, str], minimum_length: int = 8) -> tuple[str, ...]:
-    """Values of the variables whose names say that they are secret, for the `secrets` argument of the others.
+    """Return the values of variables whose names say that they are secret, for `secrets` of the others.
 
     Also the password in any variable that holds an address (`DATABASE_URL`). Left out: values shorter than
     `minimum_length` (they would be found everywhere), switches and references, paths of files, and what a name says to

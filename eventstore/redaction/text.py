@@ -32,7 +32,7 @@ SHORTEST_LITERAL = 4
 
 
 def find_secrets(text: str) -> list[Match]:
-    """All credentials in `text`, in order and without overlaps. Masks and references (`${VAR}`) are none."""
+    """Return all credentials in `text`, in order and without overlaps. Masks and references (`${VAR}`) are none."""
     return _merged(_spans(text, ()), text)
 
 

@@ -93,7 +93,7 @@ def _is_pattern(value: object) -> bool:
 
 
 def manifest_specs(manifest: Json) -> list[ArtifactSpec]:
-    """The declarations that a manifest holds."""
+    """Return the declarations that a manifest holds."""
     return read_specs([{name: entry[name] for name in _SPEC_MEMBERS if name in entry} for entry in _entries(manifest)])
 
 

@@ -43,7 +43,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         return bool(self.schema_version == OLDER_EVALUATION_SCHEMA)
 
     def snapshot(self, name: str) -> Json | None:
-        """`run_result` or `prepared_task` as an object, parsed now; None where it is absent or no object."""
+        """Return `run_result` or `prepared_task` as an object, parsed now; None where it is absent or no object."""
         raw = getattr(self, name)
         return None if raw is UNSET else _object(raw)
 
@@ -85,7 +85,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in a file; whatever is wrong becomes words. No artifact is looked at."""
+    """Return the checkpoint in a file; whatever is wrong becomes words. No artifact is looked at."""
     try:
         sections = read_sections(path)
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_sections(path: Path) -> dict[str, Raw]:
-    """The members of the container, unparsed. Raises FileNotFoundError, InputError, DamagedError."""
+    """Return the members of the container, unparsed. Raises FileNotFoundError, InputError, DamagedError."""
     content = read_bytes(path, MAX_BYTES)
     try:
         sections = msgspec.json.decode(content, type=dict[str, Raw])

@@ -102,7 +102,7 @@ def _check_snapshots(evaluation: Evaluation) -> None:
 
 
 def driver_inputs(evaluation: Evaluation, budget: Budget) -> Json:
-    """Fingerprints of the files that scoring without an environment reads; {} for any other mode.
+    """Return fingerprints of the files that scoring without an environment reads; {} for any other mode.
 
     Raises RefusedError for media that were never captured and for paths that can't be found again.
     """
@@ -143,7 +143,7 @@ def _input_path(value: Any, workspace: Any) -> Path:
 def validate_checkpoint(
     run_dir: Path, path: Path, task_id: str, attempt: int, limits: ArtifactLimits | None = None
 ) -> Evaluation:
-    """The evaluation section of a checkpoint, checked against its place and the stored files.
+    """Return the evaluation section of a checkpoint, checked against its place and the stored files.
 
     Raises DamagedError, RefusedError or InputError, in words, for the first reason not to use it.
     """

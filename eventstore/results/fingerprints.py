@@ -77,14 +77,14 @@ class Budget:
             raise RefusedError(f"{path}: not done after {self.limits.timeout_seconds:g} s, the artifact limit", path)
 
     def share(self) -> "Budget":
-        """A budget with the same limits and deadline whose use is counted on its own."""
+        """Return a budget with the same limits and deadline whose use is counted on its own."""
         mine = Budget(self.limits, self._clock)
         mine._deadline = self._deadline
         return mine
 
 
 def fingerprint(path: Path, budget: Budget | None = None, *, root_name: str | None = None) -> Fingerprint:
-    """The fingerprint of a file or a folder. `root_name` stands in for the artifact's own name.
+    """Return the fingerprint of a file or a folder. `root_name` stands in for the artifact's own name.
 
     Raises RefusedError for links that escape, special files, a file that changes while it is read, and beyond the
     limits; InputError for what can't be read.
@@ -108,7 +108,7 @@ def fingerprint(path: Path, budget: Budget | None = None, *, root_name: str | No
 
 
 def fingerprint_all(paths: Sequence[Path], budget: Budget, workers: int = 0) -> Iterator[Fingerprint]:
-    """The fingerprints of several artifacts, in their order, computed by threads; the sum must fit the budget."""
+    """Yield the fingerprints of several artifacts, in their order, computed by threads; the sum must fit the budget."""
     workers = workers or min(8, os.cpu_count() or 1)
     if len(paths) < 2 or workers < 2:
         results: Iterator[Fingerprint] = (fingerprint(path, budget) for path in paths)
@@ -125,7 +125,7 @@ def _counted(results: Iterator[Fingerprint], paths: Sequence[Path], budget: Budg
 
 
 def _entries(folder: Path, budget: Budget) -> Iterator[tuple[str, ...]]:
-    """The parts of every entry's path, the folder itself as (); links are not followed."""
+    """Yield the parts of every entry's path, the folder itself as (); links are not followed."""
     budget.spend(folder, entries=1)
     waiting: list[tuple[str, ...]] = [()]
     while waiting:

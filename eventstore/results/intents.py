@@ -44,7 +44,7 @@ def write_intent(details: Path, intent: Intent, *, durable: bool, files: FileSys
 
 
 def read_intents(details: Path) -> list[tuple[Path, Intent]]:
-    """Every intent that can be read and trusted; others are leftovers."""
+    """Return every intent that can be read and trusted; others are leftovers."""
     found = []
     for path in sorted(details.glob(f"{INTENT_PREFIX}*.json")) if details.is_dir() else []:
         values = read_members(path, tuple(Intent.__struct_fields__), 1 << 20).values
@@ -58,7 +58,7 @@ def read_intents(details: Path) -> list[tuple[Path, Intent]]:
 
 
 def loose_ends(details: Path) -> list[Path]:
-    """Leftovers that stand among tasks: staging folders whose intent was never written, temporary files."""
+    """Return leftovers that stand among tasks: staging folders whose intent was never written, temporary files."""
     folders = [details, *(details / state for state in TASK_STATES)]
     real = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
     return sorted(path for folder in real for path in folder.iterdir() if is_leftover(path.name))

@@ -36,7 +36,7 @@ def _at_place(task_dir: Path, relative: str) -> Build:
 
 
 def points_elsewhere(task_dir: Path, relative: str) -> bool:
-    """Whether `point_at` would change anything."""
+    """Return whether `point_at` would change anything."""
     build = _at_place(task_dir, relative)
     return any(_changed(path, _PLACE, build) is not None for path in records_of(task_dir))
 
@@ -54,7 +54,7 @@ def point_at_archive(attempt_dir: Path, archive: str, paths: list[Path], *, dura
 
 
 def records_of(task_dir: Path) -> Iterator[Path]:
-    """The JSON records of a task that may hold references; artifacts themselves are never touched."""
+    """Yield the JSON records of a task that may hold references; artifacts themselves are never touched."""
     for attempt in _folders(task_dir):
         if attempt_number(attempt.name) is not None:
             yield from _records(attempt)

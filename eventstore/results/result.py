@@ -120,7 +120,7 @@ def highest_severity(issues: list[Issue]) -> str:
 
 
 def read_result(path: Path, *members: str, older: bool = False) -> Result:
-    """The result in `path`, with the further `members` asked for. `older`: its task is of schema task.v2."""
+    """Return the result in `path`, with the further `members` asked for. `older`: its task is of schema task.v2."""
     wanted = _READ_OLDER if older else _READ
     found = read_members(path, tuple(dict.fromkeys((*wanted, *members))))
     if not found.exists or found.problem is not None:
@@ -198,7 +198,7 @@ def _retry_count(value: Any, faults: list[str]) -> int:
 
 
 def parse_issues(value: Any, faults: list[str] | None = None) -> list[Issue]:
-    """Issues as a file has them; what breaks the schema is told to `faults` and read as far as it goes."""
+    """Return issues as a file has them; what breaks the schema is told to `faults` and read as far as it goes."""
     faults = [] if faults is None else faults
     if not isinstance(value, list):
         faults.append("issues is no list")
@@ -218,7 +218,7 @@ def parse_issues(value: Any, faults: list[str] | None = None) -> list[Issue]:
 
 
 def adapt_older(values: Json) -> list[Issue] | None:
-    """Issues of a task.v2 result from its structure alone, or None where its failure can't be classified.
+    """Return issues of a task.v2 result from its structure alone, or None where its failure can't be classified.
 
     The rules are those of AgentCompass 1.0.1: an artifact that failed to transfer and a judge that failed are fatal, a
     calm status without an error has no issue, and an error text proves nothing.
@@ -240,7 +240,7 @@ def _object(value: Any) -> Json:
 
 
 def read_retry(path: Path) -> Retry:
-    """The diagnostics of one discarded result; a file that can't be read still has what its name tells."""
+    """Return the diagnostics of one discarded result; a file that can't be read still has what its name tells."""
     named = _RETRY_NAME.fullmatch(path.name)
     attempt, retry = (int(text) if (text := named and named[group]) else None for group in (1, 2))
     stage = named[3] if named else None
@@ -277,12 +277,12 @@ _DROPPED_META = frozenset({*NAMESPACES, "resolved_execution_plan", "status", "er
 
 
 def is_persisted_shape(members: Mapping[str, Raw]) -> bool:
-    """Whether a result has the members that a published one has, `meta` with its two namespaces included."""
+    """Return whether a result has the members that a published one has, `meta` with its two namespaces included."""
     return members.keys() == set(RESULT_MEMBERS) and set(_parsed_object(members["meta"])) == set(NAMESPACES)
 
 
 def persisted_shape(members: Mapping[str, Raw]) -> dict[str, Raw]:
-    """The nine members of a published result, in their order; values that are not moved keep their bytes."""
+    """Return the nine members of a published result, in their order; values that are not moved keep their bytes."""
     shaped = {name: members[name] for name in RESULT_MEMBERS if name in members}
     for name in ("trajectory", "artifacts", "analysis_result"):
         if bytes(members.get(name, b"null")) in (b"null", b'""', b"[]"):

@@ -17,7 +17,7 @@ def relative_path(value: object, what: str = "path") -> PurePosixPath:
 
 
 def inside(root: Path, value: object, what: str = "path") -> Path:
-    """`root / value` for a stored relative path, provided that no link stands on the way. Need not exist.
+    """Return `root / value` for a stored relative path, provided that no link stands on the way. Need not exist.
 
     Raises RefusedError where a link does.
     """
@@ -40,7 +40,7 @@ def sandbox_path(value: object) -> str:
 
 
 def is_real_folder(path: Path) -> bool:
-    """Whether a folder is there that is no link."""
+    """Return whether a folder is there that is no link."""
     return not os.path.islink(path) and os.path.isdir(path)
 
 

@@ -46,7 +46,7 @@ class AttemptResult(Struct, frozen=True, kw_only=True):
 
 
 class RetryDetail(Struct, frozen=True, kw_only=True):
-    """Why a result was discarded: the members of `agentcompass.retry.v1` beside the result itself."""
+    """Why a result was discarded: the members of `agentcompass.retry.v1` next to the result itself."""
 
     retry: int
     max_retries: int
@@ -115,7 +115,7 @@ def check_attempt_plan(plan: Json, attempts: Sequence[int]) -> Json:
 
 
 def result_members(result: AttemptResult, secrets: Sequence[str] = ()) -> Json:
-    """The members of `result.json` but the retry count, redacted."""
+    """Return the members of `result.json` but the retry count, redacted."""
     issues = [structs.asdict(issue) for issue in result.issues]
     meta = {name: result.meta.get(name) or {} for name in NAMESPACES}
     return {
@@ -136,7 +136,7 @@ def redact_outcome(members: Json, secrets: Sequence[str] = ()) -> Json:
 
 
 def render_result(result: AttemptResult | RenderedResult, secrets: Sequence[str] = ()) -> bytes:
-    """The bytes of `result.json`."""
+    """Return the bytes of `result.json`."""
     if isinstance(result, RenderedResult):
         return result.content
     return dump_pretty({**result_members(result, secrets), "retry_count": result.retry_count}, sort_keys=False)
@@ -145,7 +145,7 @@ def render_result(result: AttemptResult | RenderedResult, secrets: Sequence[str]
 def render_retry(
     task_id: str, category: str | None, attempt: int, detail: RetryDetail, discarded: Json, secrets: Sequence[str] = ()
 ) -> bytes:
-    """The bytes of a retry's diagnostics. Raises UsageError for an issue that is not classified."""
+    """Return the bytes of a retry's diagnostics. Raises UsageError for an issue that is not classified."""
     for issue in detail.issues:
         check_issue(issue)
     members = {
@@ -162,7 +162,7 @@ def render_retry(
 
 
 def render_members(members: Mapping[str, Raw]) -> bytes:
-    """The bytes of `result.json` from members that are JSON already."""
+    """Return the bytes of `result.json` from members that are JSON already."""
     parts = (dump_compact(name) + b":" + bytes(raw) for name, raw in members.items())
     compact = b"{" + b",".join(parts) + b"}"
     try:

@@ -72,7 +72,7 @@ _R = TypeVar("_R")
 
 
 def _in_words(method: Callable[Concatenate["TaskStore", _P], _R]) -> Callable[Concatenate["TaskStore", _P], _R]:
-    """What the system refuses becomes an OutputError with the path."""
+    """Turn what the system refuses into an OutputError with the path."""
 
     @functools.wraps(method)
     def call(self: "TaskStore", /, *arguments: _P.args, **names: _P.kwargs) -> _R:
@@ -117,7 +117,7 @@ class TaskStore:
 
     @_in_words
     def begin_attempt(self, task_id: str, attempt: int, *, category: str | None = None) -> Path:
-        """The folder of an attempt that is about to run, listed in `task.json`; a published task goes back to running.
+        """Make and return the folder of an attempt that is about to run. A published task goes back to running.
 
         Outputs of an earlier execution (result, checkpoint, artifacts) are moved to `retries/<random>/` in one step.
         """
@@ -131,7 +131,7 @@ class TaskStore:
 
     @_in_words
     def attempt_dir(self, task_id: str, attempt: int) -> Path:
-        """The folder of an attempt, made and listed in `task.json` where it is missing; nothing is moved."""
+        """Return the folder of an attempt, made and listed in `task.json` where it is missing; nothing is moved."""
         with self._lock(task_id):
             task = find_task(self.run_dir, task_id)
             if task is None or task.state == RUNNING:
@@ -355,7 +355,7 @@ class TaskStore:
         return self._locks[hash(task_id) % len(self._locks)]
 
     def _opened(self, task_id: str) -> TaskDir:
-        """The task's folder under `running`, made, or moved back there, where that is needed."""
+        """Return the task's folder under `running`, made, or moved back there, where that is needed."""
         task = find_task(self.run_dir, task_id)
         if task is None:
             path = self._details / RUNNING / task_directory_name(task_id)

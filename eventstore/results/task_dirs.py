@@ -134,7 +134,7 @@ class AttemptDir:
         return read_result(self.path / RESULT_FILE, *members, older=self.older)
 
     def read_retries(self) -> list[Retry]:
-        """The diagnostics of its discarded results, read now."""
+        """Return the diagnostics of its discarded results, read now."""
         return [read_retry(path) for path in self.retry_files]
 
 
@@ -280,10 +280,10 @@ class TaskDir:
 
 
 def task_dirs(run_dir: Path, on_problem: OnProblem | None = None) -> Iterator[TaskDir]:
-    """Every task directory of a run: by state (running, normal, error, fatal), then layout v2, each by name.
+    """Yield every task directory of a run: by state (running, normal, error, fatal), then layout v2, each by name.
 
-    A task that stands in two states comes twice. Links, files and folders that are no task's, and what can't be read,
-    are told to `on_problem(path, words)`.
+    A task that stands in two states comes twice. Links, files and folders that don't belong to a task, and what can't
+    be read, are reported to `on_problem(path, message)`.
     """
     tell = on_problem or (lambda path, words: None)
     details = run_dir / DETAILS_NAME
@@ -319,7 +319,7 @@ def _listed(folder: Path, tell: OnProblem) -> _Listing:
 
 
 def find_task(run_dir: Path, task_id: str) -> TaskDir | None:
-    """The directory of a task, found by its name; the states are asked in their order, layout v2 last.
+    """Return the directory of a task, found by its name; the states are asked in their order, layout v2 last.
 
     Raises UsageError for an id that can't be one.
     """

@@ -38,13 +38,13 @@ class StoredFile(Struct, frozen=True):
 
 
 def is_run_dir(path: Path) -> bool:
-    """Whether a folder is a run directory."""
+    """Return whether a folder is a run directory."""
     folder = os.fspath(path)  # thousands of these are made for one query, and pathlib takes longer than the system
     return os.path.lexists(f"{folder}/{RUN_INFO_NAME}") or os.path.lexists(f"{folder}/{STREAM_NAME}")
 
 
 def open_run(path: str | os.PathLike[str]) -> Path:
-    """The run directory that `path` names. Raises InputError, in words, if it is none."""
+    """Return the run directory that `path` names. Raises InputError, in words, if it is none."""
     run_dir = Path(path)
     if not run_dir.exists():
         raise InputError(f"{run_dir}: there is no such folder", run_dir)
@@ -57,7 +57,7 @@ def open_run(path: str | os.PathLike[str]) -> Path:
 
 
 def find_runs(root: str | os.PathLike[str], on_problem: Callable[[str, str], None] | None = None) -> Iterator[RunDir]:
-    """All run directories at or below `root`, in the order of their paths; a run inside a run is not looked for.
+    """Yield all run directories at or below `root`, in the order of their paths; a run inside a run is not looked for.
 
     Folders that can't be read, and link loops, are told to `on_problem(path, words)` and passed over. Raises
     InputError if `root` itself can't be read.
@@ -122,7 +122,7 @@ def _check_readable(folder: Path) -> None:
 
 
 def read_json_file(path: Path) -> StoredFile:
-    """The JSON object in a small file; whatever is wrong with it becomes words, never an exception."""
+    """Return the JSON object in a small file; whatever is wrong with it becomes words, never an exception."""
     if not os.path.lexists(path):
         return StoredFile(path)
     try:

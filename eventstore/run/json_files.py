@@ -32,7 +32,7 @@ class Members(msgspec.Struct, frozen=True):
 
 
 def read_members(path: Path, names: tuple[str, ...] | None, limit: int = MAX_BYTES) -> Members:
-    """The members `names` (None: all) of the JSON object in a file. Whatever is wrong with it becomes words."""
+    """Return the members `names` (None: all) of the JSON object in a file. Whatever is wrong with it becomes words."""
     try:
         content = read_bytes(path, limit)
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def read_members(path: Path, names: tuple[str, ...] | None, limit: int = MAX_BYT
 
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """The bytes of a regular file that is no link. Raises FileNotFoundError, or InputError in words."""
+    """Return the bytes of a regular file that is no link. Raises FileNotFoundError, or InputError in words."""
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -76,7 +76,7 @@ def _decode(content: bytes, names: tuple[str, ...] | None) -> Json:
 
 
 def _read_all(fd: int, size: int) -> bytes:
-    """The bytes of an open file that was `size` long; one that grew or shrank is read as far as that."""
+    """Return the bytes of an open file that was `size` long; one that grew or shrank is read as far as that."""
     content = os.read(fd, size + 1)
     if len(content) == size:
         return content  # the usual case: one call
@@ -88,7 +88,7 @@ def _read_all(fd: int, size: int) -> bytes:
 
 
 def read_raw_members(path: Path) -> dict[str, Raw]:
-    """Every member of the JSON object in a file, unparsed. Raises DamagedError and InputError, in words."""
+    """Return every member of the JSON object in a file, unparsed. Raises DamagedError and InputError, in words."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def read_raw_members(path: Path) -> dict[str, Raw]:
 
 
 def pick_members(content: bytes, names: tuple[str, ...]) -> Json:
-    """The members `names` of a JSON object; nothing else of it is built. Raises MalformedLineError."""
+    """Return the members `names` of a JSON object; nothing else of it is built. Raises MalformedLineError."""
     try:
         found = _picker(names).decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

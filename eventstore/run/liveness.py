@@ -125,7 +125,7 @@ def _is_young(run_dir: Path, last_timestamp: float | None, now: float) -> bool:
 
 
 def paths_held_open() -> frozenset[str]:
-    """Real paths of files that other processes of this host have open, as far as this user may see."""
+    """Return real paths of files that other processes of this host have open, as far as this user may see."""
     held: set[str] = set()
     own = str(os.getpid())
     try:

@@ -29,7 +29,7 @@ _ATTEMPT_NAME = re.compile(r"attempt-([1-9][0-9]{0,8})")
 
 
 def task_directory_name(task_id: str) -> str:
-    """The one directory name of a task id: 80 readable characters at most, two hyphens, its SHA-256.
+    """Return the one directory name of a task id: 80 readable characters at most, two hyphens, its SHA-256.
 
     Raises UsageError for an id that can't be stored: empty, with white space around it, or no UTF-8.
     """
@@ -53,14 +53,14 @@ def check_task_id(task_id: object) -> None:
 
 
 def attempt_directory_name(attempt: int) -> str:
-    """`attempt-<n>`. Raises UsageError unless `attempt` is an integer from 1."""
+    """Return `attempt-<n>`. Raises UsageError unless `attempt` is an integer from 1."""
     if type(attempt) is not int or attempt < 1:
         raise UsageError(f"an attempt must be an integer from 1, not {attempt!r}")
     return f"attempt-{attempt}"
 
 
 def attempt_number(directory_name: str) -> int | None:
-    """The number in `attempt-<n>`, or None where the name is another."""
+    """Return the number in `attempt-<n>`, or None where the name is another."""
     found = _ATTEMPT_NAME.fullmatch(directory_name)
     return int(found[1]) if found else None
 
@@ -71,6 +71,6 @@ def is_leftover(name: str) -> bool:
 
 
 def state_of(severities: Iterable[str]) -> str:
-    """The state of a finished task from the severities of all issues of its attempts."""
+    """Return the state of a finished task from the severities of all issues of its attempts."""
     found = set(severities)
     return FATAL if FATAL in found else ERROR if ERROR in found else NORMAL

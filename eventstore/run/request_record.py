@@ -34,7 +34,7 @@ class StoredRequest(Struct, frozen=True):
 
 
 def read_request(run_dir: Path) -> StoredRequest:
-    """The request of a run directory; never raises for what the files hold."""
+    """Return the request of a run directory; never raises for what the files hold."""
     run_info = read_json_file(run_dir / RUN_INFO_NAME)
     params = read_json_file(run_dir / PARAMS_NAME)
     problems = [f"{file.path.name} {file.problem}" for file in (run_info, params) if file.problem]
@@ -43,7 +43,7 @@ def read_request(run_dir: Path) -> StoredRequest:
 
 
 def merge_request(request: Json, params: Json) -> Json:
-    """`request` with what it lacks taken from `params`."""
+    """Return `request` with what it lacks taken from `params`."""
     merged: Json = dict(request)
     for name, value in params.items():
         if name not in merged:
@@ -65,6 +65,6 @@ def _fill(first: Json, second: Json) -> Json:
 
 
 def section(members: Any, name: str) -> Json:
-    """A member that should be an object, as one: empty where it is missing or something else."""
+    """Return a member that should be an object, as one: empty where it is missing or something else."""
     value = members.get(name) if isinstance(members, dict) else None
     return value if isinstance(value, dict) else {}

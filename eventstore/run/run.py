@@ -52,7 +52,7 @@ class Run:
     """A run directory. Its files are read when they are first asked for, and always before its stream.
 
     `stream` is the pass over the stream that `fold` or `blocks` made, None before it and where there is no stream.
-    `problem` says in words why the stream can't be read, None where it can.
+    `problem` says why the stream can't be read, None where it can.
     """
 
     def __init__(self, path: Path, run_key: str | None = None) -> None:
@@ -63,7 +63,7 @@ class Run:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
-        """Return the run at `path`. Raises InputError, in words, where there is none."""
+        """Return the run at `path`. Raises InputError where there is none."""
         return cls(open_run(path))
 
     @classmethod
@@ -78,22 +78,22 @@ class Run:
         return RunFiles(*(read_json_file(self.path / name) for name in names))
 
     def forget_files(self) -> None:
-        """Read the small files anew when they are asked for next."""
+        """Forget the small files, so that they are read again when they are asked for next."""
         self.__dict__.pop("files", None)
 
     @property
     def has_stream(self) -> bool:
-        """Whether there is anything with the stream's name."""
+        """True where there is anything with the stream's name."""
         return os.path.lexists(self.path / STREAM_NAME)
 
     @property
     def sealed(self) -> bool:
-        """Whether any line that was read proves itself."""
+        """True where any line that was read proves itself."""
         return self.stream is not None and self.stream.sealed
 
     @property
     def has_results(self) -> bool:
-        """Whether any task has a folder among the results."""
+        """True where any task has a folder among the results."""
         try:
             with os.scandir(self.path / DETAILS_NAME) as states:
                 folders = [state.path for state in states if state.is_dir(follow_symlinks=False)]
@@ -131,7 +131,7 @@ class Run:
             self.problem = error.message
 
     def identity(self) -> tuple[FileIdentity | None, ...]:
-        """Return what tells the stream and both snapshots from later versions of them, None for a missing file."""
+        """Return what distinguishes the stream and both snapshots from later versions, None for a missing file."""
         return tuple(_identity(self.path / name) for name in (STREAM_NAME, PROGRESS_NAME, RUN_INFO_NAME))
 
 

@@ -41,7 +41,7 @@ class Speller:
         self._heads = {kind: _heads(kind, run_id) for kind in KNOWN_EVENTS.values()} if _is_plain(run_id) else {}
 
     def speller(self) -> Callable[[Event], bytes]:
-        """The function that spells: what it needs is bound to it, because it is called once an event.
+        """Return the function that spells: what it needs is bound to it, because it is called once an event.
 
         It gives a compact line without its closing brace. Raises UsageError for what is no event of this run.
         """
@@ -75,7 +75,7 @@ class Speller:
             raise UsageError(f"the event can't be written as JSON: {error}") from None
 
     def complete(self, event: Event) -> Event:
-        """The event with everything that the log fills in. Raises UsageError for another run's event."""
+        """Return the event with everything that the log fills in. Raises UsageError for another run's event."""
         if not isinstance(event, Fact | UnknownEvent):
             raise UsageError(f"a {type(event).__name__} is no event")
         if event.run_id and event.run_id != self.run_id:
@@ -105,5 +105,5 @@ def _heads(kind: type[Fact], run_id: str) -> tuple[bytes, int, bool]:
 
 
 def _origin_tail(origin: Origin) -> bytes | None:
-    """How a line ends, without the closing brace; None where nothing is to be filled in."""
+    """Return how a line ends, without the closing brace; None where nothing is to be filled in."""
     return None if origin == Origin() else codec.dump_compact(structs.asdict(origin))[1:-1]

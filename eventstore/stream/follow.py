@@ -50,7 +50,7 @@ class Follower:
         self.verdicts.clear()
 
     def read(self) -> Iterator[Block]:
-        """What is new, in file order. A look at a stream that can't be read yields nothing and sets `problem`."""
+        """Yield what is new, in file order. A look at a stream that can't be read yields nothing and sets `problem`."""
         self.new_findings = []
         try:
             fd = open_regular(self.path)
@@ -72,7 +72,7 @@ class Follower:
             yield from self._read_until(end)
 
     def _is_same(self, fd: int, identity: tuple[int, int], size: int) -> bool:
-        """The file that was read before, with what was read still in it."""
+        """Return the file that was read before, with what was read still in it."""
         if identity != self._identity or size < self.position:
             return False
         known = self._last_bytes
@@ -117,7 +117,7 @@ class Follower:
 
 
 def _after_last_newline(fd: int, start: int, size: int) -> int:
-    """The byte after the last newline in [start, size), or `start` where there is none."""
+    """Return the byte after the last newline in [start, size), or `start` where there is none."""
     end = size
     while end > start:
         begin = max(start, end - _STEP_BYTES)

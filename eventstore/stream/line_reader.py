@@ -20,7 +20,7 @@ MAX_LINE_BYTES = 256 * 1024 * 1024
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor to read `path`. Raises InputError, in words, for whatever is not a readable regular file."""
+    """Return a descriptor to read `path`. Raises InputError, in words, for whatever is not a readable regular file."""
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -38,7 +38,7 @@ def open_regular(path: Path) -> int:
 
 
 def describe_kind(mode: int) -> str:
-    """What a thing on disk is, in words."""
+    """Return what a thing on disk is, in words."""
     for test, words in (
         (stat.S_ISDIR, "a folder"),
         (stat.S_ISFIFO, "a FIFO"),
@@ -97,7 +97,7 @@ class LineReader:
         return os.preadv(self.fd, [view[have : have + room]], offset + have) if room > 0 else 0
 
     def _pass_over(self, line_offset: int, view: memoryview) -> tuple[int, bool]:
-        """The length of a line that is too long to hold, and whether it ends with a newline."""
+        """Return the length of a line that is too long to hold, and whether it ends with a newline."""
         offset = line_offset
         while count := self._fill(view[:BLOCK_BYTES], offset, 0):
             newline = bytes(view[:count]).find(b"\n") + 1
@@ -114,7 +114,7 @@ def _grow(buffer: bytearray) -> tuple[bytearray, memoryview]:
 
 
 def line_ending_at(fd: int, end: int) -> bytes:
-    """The whole line whose newline is the byte before `end`, read backwards in growing steps."""
+    """Return the whole line whose newline is the byte before `end`, read backwards in growing steps."""
     step = 64 * 1024
     while True:
         start = max(0, end - step)

@@ -172,7 +172,7 @@ def _still_named(fd: int, path: Path) -> bool:
 
 
 def describe_holder(run_dir: Path) -> str:
-    """Who holds the lock, in words: host, pid and start, as far as the lock file says."""
+    """Return who holds the lock, in words: host, pid and start, as far as the lock file says."""
     writer: dict[str, Any] = read_witness(run_dir).writer or {}
     if not writer:
         return "another process is writing here"

@@ -48,14 +48,14 @@ def read_witness(run_dir: Path) -> Witness:
 
 
 def parse_witness(content: bytes) -> Witness:
-    """The witness in the bytes of a lock file."""
+    """Return the witness in the bytes of a lock file."""
     slots = (content[WRITER_BYTES + n * SLOT_BYTES : WRITER_BYTES + (n + 1) * SLOT_BYTES] for n in (0, 1))
     marks = [mark for mark in map(_parse_slot, slots) if mark is not None]
     return Witness(_parse_object(content[:WRITER_BYTES]), max(marks, key=lambda mark: mark.bytes, default=None))
 
 
 def render_writer(writer: dict[str, Any]) -> bytes:
-    """The first line of the lock file. Raises ValueError if the record doesn't fit."""
+    """Return the first line of the lock file. Raises ValueError if the record doesn't fit."""
     text = json.dumps(writer, separators=(",", ":"))
     if len(text) >= WRITER_BYTES:
         raise ValueError("the writer record is too long for the lock file")
@@ -63,13 +63,13 @@ def render_writer(writer: dict[str, Any]) -> bytes:
 
 
 def render_slot(mark: Mark) -> bytes:
-    """One slot of the lock file."""
+    """Return one slot of the lock file."""
     body = '{"seq":%d,"bytes":%d,"xxh3":"%s"' % (mark.seq, mark.bytes, mark.xxh3)  # noqa: UP031
     return f'{body},"check":"{xxh3_64_hexdigest(body.encode())}"}}'.encode().ljust(SLOT_BYTES - 1) + b"\n"
 
 
 def slot_offset(turn: int) -> int:
-    """Where the slot of the nth mark stands; slots take turns."""
+    """Return where the slot of the nth mark stands; slots take turns."""
     return WRITER_BYTES + (turn % 2) * SLOT_BYTES
 
 

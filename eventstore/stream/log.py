@@ -144,7 +144,7 @@ class EventLog:
         """Append one event and return its `seq`, once it is as durable as the log's durability says.
 
         Raises OutputError if the line could not be written (nothing of it is left, and the next append may succeed),
-        LogPoisonedError if what is on disk is not known any more, UsageError for what is no event of this run.
+        LogPoisonedError if what is on disk is not known any more, UsageError for what is not an event of this run.
         """
         seq, end = self._append(event)
         if self._always:
@@ -152,7 +152,7 @@ class EventLog:
         return seq
 
     async def append_async(self, event: Event) -> int:
-        """As `append`, without holding the event loop for an fsync."""
+        """Append one event as `append` does, without holding the event loop for an fsync."""
         seq, _ = self._append(event)
         if self._always:
             await self._syncer.future()
@@ -189,7 +189,7 @@ class EventLog:
         return seq, end
 
     def take_unread(self) -> list[bytes]:
-        """The lines appended since the last call; from the first call on they are collected."""
+        """Return the lines appended since the last call. They are collected from the first call on."""
         with self._lock:
             lines, self.unread = self.unread or [], []
         return lines
@@ -249,7 +249,7 @@ class EventLog:
         return self._failure
 
     def position(self) -> Position:
-        """How far the stream is written."""
+        """Return how far the stream is written."""
         with self._lock:
             return Position(self._bytes, self._seq - 1, self._prev.decode())
 
@@ -260,7 +260,7 @@ class EventLog:
         self._syncer.wait_for(self.position().bytes)
 
     async def sync_async(self) -> None:
-        """As `sync`, without holding the event loop."""
+        """Make durable what `sync` makes durable, without holding the event loop."""
         if self._failure is not None:
             raise self._failure
         await self._syncer.future()
@@ -298,7 +298,7 @@ class EventLog:
             raise OutputError(f"{path}: can't be written: {error.strerror}", path) from None
 
     def check_place(self) -> None:
-        """Poison the log if its file was replaced, removed, or written by somebody else. Raises what it finds."""
+        """Refuse to append if the file was replaced, removed, or written by somebody else. Raises what it finds."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -365,7 +365,7 @@ class EventLog:
         return False
 
     def leave_in_child(self) -> None:
-        """A forked child has copies of everything and may use none of it; its copies would also keep the lock alive."""
+        """Close the copies that a forked child has: it may not use them, and they would keep the lock alive."""
         self._failure = UsageError(f"{self.path}: opened by another process; a forked child may not write", self.path)
         self._lock, self._syncer = threading.Lock(), Syncer(self.position, self._make_durable)
         if self._fd >= 0:

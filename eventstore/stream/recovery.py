@@ -172,7 +172,7 @@ def writer_record(version: str, *, owns_run_info: bool = False) -> dict[str, Any
 
 
 def boot_id() -> str:
-    """What tells one start of this machine from another; empty where the system doesn't say."""
+    """Return what tells one start of this machine from another; empty where the system doesn't say."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -180,7 +180,7 @@ def boot_id() -> str:
 
 
 def session_members(writer: dict[str, Any], adopted: Json | None) -> bytes:
-    """What the first line of a session has in front of its proof, as JSON text with a comma at the end."""
+    """Return what the first line of a session has in front of its proof, as JSON text with a comma at the end."""
     members: dict[str, Any] = {"writer": writer}
     if adopted is not None:
         members["adopted"] = adopted

@@ -29,7 +29,7 @@ class Explained(Struct, frozen=True):
     counts: Counter[str]
 
     def covers(self, finding: Finding) -> bool:
-        """Whether a finding is one of them."""
+        """Return whether a finding is one of them."""
         if finding.code == "unsealed_line":
             return finding.offset is not None and self.start <= finding.offset < self.end
         return (finding.code, finding.seq) in self.breaks

@@ -187,7 +187,7 @@ class Scan:
         self._position = end
 
     def clean_blocks(self) -> Iterator[Block]:
-        """Batches as long as all is well: ends before the first block that has anything odd."""
+        """Yield batches as long as all is well: ends before the first block that has anything odd."""
         for offset, view in self._reader:
             lines = io.BytesIO(view).readlines() if view is not None else []
             if lines and self._fast is None:
@@ -256,7 +256,7 @@ class Scan:
         return block
 
     def _decode_block(self, lines: list[bytes]) -> list[Head] | None:
-        """The heads of lines that are all fine, or None: then each line has to be looked at.
+        """Return the heads of lines that are all fine, or None: then each line has to be looked at.
 
         An array is made of the lines, so that two records glued on one line, or a blank one, don't parse.
         """

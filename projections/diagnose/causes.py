@@ -272,7 +272,7 @@ def _text(pattern: str) -> re.Pattern[str]:
 
 
 def _status(numbers: str) -> str:
-    """A number as a status code, and not as part of a task's name."""
+    """Return a number as a status code, and not as part of a task's name."""
     return rf"(?:HTTP(?:/[\d.]+)?|code|status)\W{{0,3}}(?:{numbers})\b"
 
 
@@ -374,7 +374,7 @@ STUCK = {
 
 
 def of_issue(code: str, phase: str, message: str) -> str:
-    """The cause that an issue names, from its code and phase first and from its message within those."""
+    """Return the cause that an issue names, from its code and phase first and from its message within those."""
     if (found := _first(_ANYWHERE, message)) is not None:
         return found
     if code.startswith("model_"):
@@ -393,7 +393,7 @@ def of_stage(stage: str, message: str) -> str | None:
 
 
 def of_text(message: str) -> str | None:
-    """The cause that a text without any context names (an error of the run, a line of its log), or None."""
+    """Return the cause that a text without any context names (an error of the run, a line of its log), or None."""
     found = _first(_ANYWHERE, message) or _first(_UNPLACED, message)
     if found is None and (_MODEL_API.search(message) or "HTTP" in message):
         found = _first(_MODEL, message)
@@ -401,7 +401,7 @@ def of_text(message: str) -> str | None:
 
 
 def of_pattern(pattern: str) -> str | None:
-    """What a retry pattern that matched an error suggests: `429`, `400|bad request`."""
+    """Return what a retry pattern that matched an error suggests: `429`, `400|bad request`."""
     return _first(_MODEL, f"HTTP {pattern}")
 
 

@@ -156,12 +156,12 @@ def _failed(facts: Facts) -> Iterator[Signal]:
 
 
 def _never_began(facts: Facts) -> bool:
-    """Whether there never was an event: none can be read, and no other file knows of one."""
+    """Return whether there never was an event: none can be read, and no other file knows of one."""
     return not facts.marks.events and facts.lost is None
 
 
 def _crash_of(facts: Facts, error: str) -> LogNote | None:
-    """The one task whose exception ended the run, as run.log has it."""
+    """Return the one task whose exception ended the run, as run.log has it."""
     crashes = [note for note in facts.notes if note.task_id and note.exception and error and error in note.exception]
     return crashes[0] if crashes and len({note.task_id for note in crashes}) == 1 else None
 
@@ -314,7 +314,7 @@ def _damage_signal(finding: Finding, facts: Facts, unended: bool) -> Signal:
 
 
 def _issue_signals(facts: Facts) -> Iterator[Signal]:
-    """Final issues that are errors or worse; those of discarded executions where nothing final is known."""
+    """Yield final issues that are errors or worse; those of discarded executions where nothing final is known."""
     final = {issue.task_id for issue in facts.issues if not issue.discarded}
     for issue in facts.issues:
         if issue.severity == "warning" and issue.phase == "cleanup" and not issue.discarded:
@@ -420,7 +420,7 @@ def _phase_signals(facts: Facts) -> Iterator[Signal]:
 
 
 def _blind_signals(facts: Facts, signals: list[Signal]) -> Iterator[Signal]:
-    """Tasks that ended with errors and of which no issue is known: what their retries suggest, or "unknown"."""
+    """Yield tasks that ended with errors and of which no issue is known: what their retries suggest, or "unknown"."""
     known = {signal.evidence.task_id for signal in signals}
     hints = {row.task_id: row for row in facts.rows.retries}
     for task_id, (severity, seq) in facts.marks.severities.items():
@@ -490,7 +490,7 @@ def _message(facts: Facts, code: str, leader: Signal, tasks: int) -> str:
 
 
 def _poisoned(facts: Facts, found: list[Found]) -> list[Found]:
-    """A failure of no telling kind that struck one task, again and again, while its siblings finished well."""
+    """Return a failure of no telling kind that struck one task, again and again, while its siblings finished well."""
     if not found or not (leader := found[0]).task_ids or leader.tasks != 1 or not CAUSES[leader.code].generic:
         return found
     task_id = leader.task_ids[0]
@@ -506,7 +506,7 @@ def _poisoned(facts: Facts, found: list[Found]) -> list[Found]:
 
 
 def _settle(facts: Facts, outcome: str, found: list[Found]) -> list[Found]:
-    """One explanation of the end is enough; a run that ended badly has one, if only "unknown"."""
+    """Return the causes with one explanation of the end; a run that ended badly has one, if only "unknown"."""
     if any(cause.weight < OUTCOME for cause in found):
         found = [cause for cause in found if cause.weight < OUTCOME or cause.code not in ("process_died", "stalled")]
     bad = outcome in ("failed", "cancelled", "timed_out")

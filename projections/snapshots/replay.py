@@ -43,7 +43,7 @@ class Snapshots(Struct, frozen=True):
 
 
 def initial(base: Base) -> State:
-    """Both states with the stored files as their base."""
+    """Return both states with the stored files as their base."""
     return State(progress=progress.initial(base), run_info=run_info.initial(base))
 
 
@@ -89,7 +89,7 @@ def snapshots(state: State) -> Snapshots:
 
 
 def same_progress(stored: Any, folded: Json) -> bool:
-    """Whether a stored progress.json says what the fold says, `elapsed_seconds` to the millisecond."""
+    """Return whether a stored progress.json says what the fold says, `elapsed_seconds` to the millisecond."""
     if not isinstance(stored, dict) or list(stored) != list(folded):
         return False
     elapsed = stored["elapsed_seconds"]
@@ -99,7 +99,7 @@ def same_progress(stored: Any, folded: Json) -> bool:
 
 
 def same_elapsed(one: float, other: float) -> bool:
-    """Whether two `elapsed_seconds` are the same to a millisecond; they may be any number that JSON holds."""
+    """Return whether two `elapsed_seconds` are the same to a millisecond; they may be any number that JSON holds."""
     try:
         return bool(abs(one - other) < 1.5 * ELAPSED_TOLERANCE_SECONDS)
     except OverflowError:
@@ -123,7 +123,7 @@ def known_without_stream(progress_members: Json | None, info: Json | None, *, re
 
 
 def ahead_of_stream(stored: Any, folded: Json | None) -> str | None:
-    """Why a stored progress.json must come from events that the stream has lost, or None.
+    """Return why a stored progress.json must come from events that the stream has lost, or None.
 
     AgentCompass syncs its snapshot and never its stream, so after a power loss the snapshot can be the one that knows
     more. Only growing counters and the end of the run prove it: clocks step.

@@ -86,7 +86,7 @@ def _flight(rows: timeline.State, opened: timeline.OpenAttempt, end: float | Non
 
 
 def open_stays(rows: timeline.State) -> list[timeline.PhaseRow]:
-    """The phases that nothing has ended."""
+    """Return the phases that nothing has ended."""
     return [opened.phase for attempts in rows.open.values() for opened in attempts.values() if opened.phase is not None]
 
 
@@ -144,7 +144,7 @@ def hung_at_deadline(rows: timeline.State, flights: list[Flight]) -> dict[str, l
 def stuck_phases(
     rows: timeline.State, flights: list[Flight], usual: dict[str, float] | None = None
 ) -> dict[str, list[Flight]]:
-    """The phases that at least half of all flights hang in, with those flights; where most hang comes first.
+    """Return the phases that at least half of all flights hang in, with those flights; where most hang comes first.
 
     `usual` tells for phases how long 95 of 100 stays took in other runs.
     """

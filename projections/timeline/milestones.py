@@ -87,12 +87,9 @@ def _apply_part(state: State, part: sessions.Part) -> None:
     block, before = part.block, state.last_timestamp
     longest = state.longest_gap_seconds
     for index, head in enumerate(block.heads):
-        if head.event in _LOOKED_AT:
-            if head.event in _NOTED:
-                _note(state, head, block.lines[index], block.first_seq + index)
-            if not sessions.is_observation(head, block.lines[index]):
-                continue
-        if part.bookkeeping:
+        if head.event in _NOTED:
+            _note(state, head, block.lines[index], block.first_seq + index)
+        if part.bookkeeping or (head.event in _LOOKED_AT and not sessions.is_observation(head, block.lines[index])):
             continue
         now = head.timestamp
         if before is not None and now != before:
@@ -139,8 +136,8 @@ EVENTS = place_events(
         "stream_repaired",
     },
 )
-_LOOKED_AT = _NOTED | ADMINISTRATIVE_EVENTS.keys()
-"""Events that are noted, or may be bookkeeping."""
+_LOOKED_AT = frozenset({"run_finished", *ADMINISTRATIVE_EVENTS})
+"""Events that may be bookkeeping."""
 
 
 def _note_step(state: State, seq: int, seconds: float) -> None:

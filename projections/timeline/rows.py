@@ -106,7 +106,7 @@ class PlanRow(Struct, gc=False):
 
 
 def safe_text(value: Any) -> str | None:
-    """A value as text that UTF-8 has a form for: a lone surrogate becomes its escape, another type its JSON."""
+    """Return a value as text that UTF-8 has a form for: a lone surrogate becomes its escape, another type its JSON."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -115,14 +115,14 @@ def safe_text(value: Any) -> str | None:
 
 
 def as_int(value: Any) -> int | None:
-    """A value as a whole number of 64 bits, None for anything else."""
+    """Return a value as a whole number of 64 bits, None for anything else."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
 
 
 def as_float(value: Any) -> float:
-    """A number as a float; one beyond all floats is infinite."""
+    """Return a number as a float; one beyond all floats is infinite."""
     try:
         return float(value)
     except OverflowError:

@@ -132,7 +132,7 @@ def _check_plan(notes: Notes, task: TaskFacts, plan: Any) -> None:
 
 
 def _check_against_stream(notes: Notes, task: TaskFacts, watched: State) -> bool:
-    """Whether the stream knows nothing of the task; what contradicts it is noted."""
+    """Return whether the stream knows nothing of the task; what contradicts it is noted."""
     _check_state(notes, task)
     if task.task_id is None or not watched.evaluates:
         return False
@@ -171,7 +171,7 @@ def _check_state(notes: Notes, task: TaskFacts) -> None:
 
 
 def _severity(task: TaskFacts) -> str | None:
-    """The highest severity of all attempts, None where one can't be told."""
+    """Return the highest severity of all attempts, None where one can't be told."""
     found = {attempt.severity for attempt in task.attempts}
     return None if None in found else next((name for name in SEVERITIES if name in found), "")
 

@@ -341,6 +341,6 @@ def _moment(text: Any) -> float | None:
 
 
 def short(value: Any) -> str:
-    """A value from a record for a message: its Python form, cut."""
+    """Return a value from a record for a message: its Python form, cut."""
     text = repr(value)
     return text if len(text) <= 80 else text[:79] + "…"

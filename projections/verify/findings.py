@@ -21,7 +21,7 @@ class Place(Struct, frozen=True, gc=False):
     index: int
 
     def where(self) -> dict[str, Any]:
-        """`offset`, `length`, `line` and, for a sealed line, `seq`, by the names that a finding has for them."""
+        """Return `offset`, `length`, `line` and, for a sealed line, `seq`, by the names that a finding has for them."""
         block, index = self.block, self.index
         line = block.lines[index]
         proof = read_proof(line)

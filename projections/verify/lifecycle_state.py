@@ -136,7 +136,7 @@ _remembered: dict[bytes, Envelope] = {}
 
 
 def envelope_of(line: bytes) -> Envelope:
-    """The members of a line that the rules need; never raises.
+    """Return the members of a line that the rules need; never raises.
 
     In the order of the specification they stand side by side, from category to the payload, and few combinations of
     them make up a stream: a line whose bytes there were seen before needs no decoding.
@@ -166,7 +166,7 @@ def _decode_envelope(line: bytes) -> Envelope:
 
 
 def payload_of(line: bytes) -> Json:
-    """A line's payload as an object; empty where it can't be held."""
+    """Return a line's payload as an object; empty where it can't be held."""
     try:
         payload = _payload_decoder.decode(line).payload
     except codec.REFUSALS:
@@ -185,11 +185,11 @@ def require(state: State, place: Place, payload: Json, event: str, names: tuple[
 
 
 def is_count(value: Any) -> TypeGuard[int]:
-    """Whether a value is a whole number from 0."""
+    """Return whether a value is a whole number from 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def short(value: Any) -> str:
-    """A value from a record for a message: its Python form, cut."""
+    """Return a value from a record for a message: its Python form, cut."""
     text = repr(value)
     return text if len(text) <= 80 else text[:79] + "…"

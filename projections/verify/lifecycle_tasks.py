@@ -64,7 +64,7 @@ def _check_position(state: State, place: Place, task_id: str, index: Any, total:
 
 
 def _task_of(state: State, place: Place, head: Head) -> Task | None:
-    """The running task that an event speaks of; what is wrong with it otherwise is noted."""
+    """Return the running task that an event speaks of; what is wrong with it otherwise is noted."""
     task = state.active.get(head.task_id) if head.task_id is not None else None
     if task is not None:
         return task
@@ -165,7 +165,7 @@ def phase_changed(state: State, place: Place, head: Head, line: bytes) -> None:
 
 
 def _attempt_of(state: State, place: Place, head: Head, task: Task, number: Any) -> Attempt | None:
-    """The running attempt that an event speaks of; what is wrong with it otherwise is noted."""
+    """Return the running attempt that an event speaks of; what is wrong with it otherwise is noted."""
     if not is_count(number) or number == 0:
         words = f"{head.event} with attempt {short(number)}"
         state.notes.add("attempt_number", words, place, task_id=head.task_id)

@@ -74,7 +74,7 @@ def _same_tasks(entries: Json, said: Json, limit: int | None) -> set[str]:
 
 
 def parse_plan(plan: Raw) -> Any:
-    """The value of an unparsed plan; None where it can't be held."""
+    """Return the value of an unparsed plan; None where it can't be held."""
     try:
         return msgspec.json.decode(plan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -118,7 +118,7 @@ def _compare(notes: Notes, task_id: str, number: str, stored: Any, said: Json) -
 
 
 def first_difference(stored: Any, said: Any, path: str = "") -> tuple[str, Any, Any]:
-    """Where two values first differ: the dotted path, and what stands there in each (None for nothing)."""
+    """Return where two values first differ: the dotted path, and what stands there in each (None for nothing)."""
     if isinstance(stored, dict) and isinstance(said, dict):
         for name in [*said, *stored]:
             if name not in stored or name not in said or stored[name] != said[name]:
@@ -127,7 +127,7 @@ def first_difference(stored: Any, said: Any, path: str = "") -> tuple[str, Any, 
 
 
 def _number(text: Any) -> int | None:
-    """The attempt number that a key spells, or None."""
+    """Return the attempt number that a key spells, or None."""
     plain = isinstance(text, str) and text.isascii() and text.isdigit() and text[0] != "0" and len(text) < 10
     return int(text) if plain else None
 

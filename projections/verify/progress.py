@@ -96,7 +96,7 @@ def _check_arithmetic(notes: Notes, stored: Json) -> None:
 
 
 def _equations(n: dict[str, int], status: Any, stored: Json) -> list[tuple[str, bool]]:
-    """What must hold of the counts at any moment, each with the words for when it does not."""
+    """Return what must hold of the counts at any moment, each with the words for when it does not."""
     outcomes = n["completed_tasks"] + n["failed_tasks"] + n["skipped_tasks"]
     parts = n["pending_tasks"] + n["running_tasks"] + n["finished_tasks"]
     active, phases = stored.get("active_tasks"), stored.get("current_phase_counts")

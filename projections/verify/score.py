@@ -27,7 +27,7 @@ class ScoreCheck:
         self._taken: set[str] = set()
 
     def _hierarchy(self) -> Any:
-        """The benchmark's category hierarchy: an override of a later summary, params.json, or the request."""
+        """Return the benchmark's category hierarchy: an override of a later summary, params.json, or the request."""
         override = _object(self._info.get("metric_artifacts")).get("benchmark_params_override")
         request = _object(self._info.get("request"))
         for holder in (

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,23 @@ def dead_run(tmp_path: Path, *, pid: int = 2**22 + 1, host: str | None = None, b
     with open(run / "progress.lock", "r+b") as lock:
         lock.write(render_writer(writer | {"opened_at": "2026-03-01T12:00:00+00:00", "version": "0"}))
     return run
+
+
+def test_a_run_that_died_before_its_first_event_gets_its_beginning_too(
+    run_dir: Callable[[str], Path], command: Command
+) -> None:
+    """AgentCompass makes run_info.json and an empty stream first: what it says of the start goes into the stream."""
+    run = run_dir("r_kill_early")
+    (run / "progress.jsonl").write_bytes(b"")
+    (run / "progress.json").unlink(missing_ok=True)
+    info = json.loads((run / "run_info.json").read_text())
+    assert command("close", run, "--status", "failed") == 0, command.err
+    started, finished = (record.event for record in scan(run))
+    assert isinstance(started, RunStarted) and started.payload.request == info["request"]
+    assert started.timestamp == datetime.fromisoformat(info["started_at"]).timestamp()
+    assert (finished.status, finished.run_id) == ("failed", info["run_id"])
+    command("verify", run, "--json")
+    assert [found for found in command.document["findings"] if found["severity"] == "error"] == []
 
 
 def test_a_killed_run_gets_its_end(run_dir: Callable[[str], Path], command: Command) -> None:

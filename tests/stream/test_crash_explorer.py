@@ -17,8 +17,6 @@ from eventstore.stream.atomic_file import replace_file
 from eventstore.stream.filesystem import FileSystem
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import Scan, scan
-from projections import sessions
-from projections.snapshots import run_info
 from tests.tools.crash.disk import File, RecordingFileSystem, Truncate, Write, content_after, points
 from tests.tools.crash.explorer import Exploration, fingerprint
 from tests.tools.crash.judge import Wrong
@@ -131,25 +129,6 @@ def test_an_original_without_a_synced_second_name_is_found_out(memory: Path, mon
     monkeypatch.setattr(replay, "_write", write)
     with pytest.raises(Wrong, match="that replay replaced is kept"):
         explore(memory, "replay")
-
-
-def test_a_fold_that_sees_no_border_is_found_out(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks that another process begins anew are counted twice, or said to have started twice."""
-
-    def settle(state: sessions.State) -> bool:
-        state.settled = True
-        return False
-
-    monkeypatch.setattr(sessions, "_settle", settle)
-    with pytest.raises(Wrong, match=r"in one place|did not start twice"):
-        explore(memory, "sessions")
-
-
-def test_a_replay_that_drops_a_stored_end_is_found_out(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """run_info.json is rebuilt from the stream alone, which has no end."""
-    monkeypatch.setattr(run_info, "_fill_in_start", lambda info, state: info.pop("status", None))
-    with pytest.raises(Wrong, match="keeps the stored status"):
-        explore(memory, "stored")
 
 
 # -- faults that it found, each by itself

@@ -47,7 +47,7 @@ class Refreshed(Struct, kw_only=True):
 
 
 def default_file(root: Path) -> Path:
-    """Where the catalog of a folder is kept: in the user's cache, named after the folder and the format."""
+    """Return where the catalog of a folder is kept: in the user's cache, named after the folder and the format."""
     import duckdb
 
     major, minor = duckdb.__version__.split(".")[:2]
@@ -135,7 +135,7 @@ class Catalog:
         return False
 
     def is_sound(self) -> bool:
-        """Whether every row of the published file can be read; takes as long as reading all of it."""
+        """Return whether every row of the published file can be read; takes as long as reading all of it."""
         import duckdb
 
         try:
@@ -257,7 +257,7 @@ class Catalog:
             self.detach()
 
     def _copy(self) -> bool:
-        """The published file, and what a killed refresh left in a log: `changes` were found with both.
+        """Return the published file, and what a killed refresh left in a log: `changes` were found with both.
 
         Whether there is a log.
         """
@@ -315,17 +315,17 @@ class Catalog:
 
 
 def with_signatures(runs: Iterable[RunDir]) -> dict[str, tuple[RunDir, str]]:
-    """Runs by key, each with what stat says of its files."""
+    """Return runs by key, each with what stat says of its files."""
     return {key_text(run.run_key): (run, signature(run.path)) for run in runs}
 
 
 def _logs(file: Path) -> list[Path]:
-    """The names of DuckDB's write-ahead logs of a database file."""
+    """Return the names of DuckDB's write-ahead logs of a database file."""
     return [file.with_name(f"{file.name}{ending}") for ending in (".wal", ".wal.checkpoint", ".wal.recovery")]
 
 
 def quoted(path: Path) -> str:
-    """A path as an SQL literal."""
+    """Return a path as an SQL literal."""
     return "'" + str(path).replace("'", "''") + "'"
 
 
@@ -336,7 +336,7 @@ _FOLDERS = ("details", "details/running", "details/normal", "details/error", "de
 
 
 def signature(run_dir: Path) -> str:
-    """The signature of a run directory as text."""
+    """Return the signature of a run directory as text."""
     base = os.fspath(run_dir)
     stat = os.stat
     parts = []

@@ -57,7 +57,7 @@ class Changes(Struct, kw_only=True):
 
 
 def all_new(runs: dict[str, tuple[RunDir, str]]) -> Changes:
-    """Every run, from its front, into tables that are empty."""
+    """Return the changes that read every run from its front, into empty tables."""
     sources = [_source(key, run, seen, number) for number, (key, (run, seen)) in enumerate(runs.items(), 1)]
     return Changes(sources=sources)
 

@@ -37,7 +37,7 @@ class Prefix(Struct, frozen=True):
     last_event_at: float | None = None
 
     def broken(self, run_dir: Path) -> str | None:
-        """How a stream that was only appended to since differs from what was seen; None where it doesn't."""
+        """Return how a stream that was only appended to since differs from what was seen; None where it doesn't."""
         from eventstore.history.rows.stream import probes
 
         path = run_dir / STREAM_NAME
@@ -127,7 +127,7 @@ def _as_prefixes(found: Mapping[str, _Seen]) -> dict[Path, Prefix]:
 
 
 def _catalogs_of(run_dirs: Iterable[Path]) -> dict[str, dict[str, list[str]]]:
-    """Catalog files, farthest folder first: the keys that they may have, with the paths that these stand for."""
+    """Return catalog files, farthest folder first: the keys that they may have, with the paths that these stand for."""
     try:
         names = [name for name in os.listdir(cache_folder()) if name.endswith(".duckdb")]
     except (OSError, InputError):

@@ -190,7 +190,7 @@ _locks: dict[Path, int] = {}
 
 
 def make_folder() -> Path:
-    """A new private folder for spool files; what killed processes left of theirs is removed on the way."""
+    """Return a new private folder for spool files; what killed processes left of theirs is removed on the way."""
     parent = _fast_folder() or tempfile.gettempdir()
     _remove_leftovers(parent)
     while True:
@@ -228,7 +228,7 @@ def _remove_leftovers(parent: str) -> None:
 
 
 def _fast_folder() -> str | None:
-    """Shared memory where there is some room, else the usual place."""
+    """Return shared memory where there is some room, else the usual place."""
     try:
         status = os.statvfs("/dev/shm")
     except OSError:
@@ -248,7 +248,7 @@ def create_tables(connection: Any, schema: str) -> None:
 
 
 def insert_from_spool(schema: str, table: str) -> str:
-    """The statement that loads a table from its spool file, given as its one parameter."""
+    """Return the statement that loads a table from its spool file, given as its one parameter."""
     columns = {name: kind for name, kind in columns_of(table).items() if name not in _NOT_SPOOLED}
     spooled = {
         _spooled_name(table, name): "DOUBLE" if kind == "TIMESTAMP" else "VARCHAR" if kind == "JSON" else kind
@@ -268,7 +268,7 @@ _NOT_SPOOLED = ("payload_text", "own_context", *_STAY)
 
 
 def insert_lines(schema: str) -> str:
-    """The statement that loads clean lines, given by the names of their file and of that of their places.
+    """Return the statement that loads clean lines, given by the names of their file and of that of their places.
 
     It fails unless there is one place for each line, by DuckDB's count of both.
     """

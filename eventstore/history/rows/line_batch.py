@@ -45,7 +45,7 @@ class Batch:
         self._places: Places | None = None
 
     def takes(self, block: Block) -> bool:
-        """Whether a block goes on where the batch ends, and the batch is not full."""
+        """Return whether a block goes on where the batch ends, and the batch is not full."""
         places = self._places
         return places is None or (
             self._bytes < BATCH_BYTES
@@ -89,7 +89,7 @@ class Batch:
         return others
 
     def take(self) -> tuple[bytes, Places] | None:
-        """What was gathered, which is begun anew."""
+        """Return what was gathered, which is begun anew."""
         if self._places is None:
             return None
         taken = b"".join(self._texts), self._places

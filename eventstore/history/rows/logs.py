@@ -22,7 +22,7 @@ MAX_MESSAGE = 64 * 1024
 
 
 def log_rows(path: Path, started_at: str | None, task_ids: set[str]) -> Iterator[LogRow]:
-    """Messages of a run.log in order. Raises InputError if it can't be read."""
+    """Yield messages of a run.log in order. Raises InputError if it can't be read."""
     clock = _Clock(started_at)
     row: LogRow | None = None
     for number, line in _lines(path):

@@ -12,7 +12,7 @@ _MAX_LEAVES = 10_000
 
 
 def param_rows(run_info: Json, params: Json | None) -> Iterator[ParamRow]:
-    """Leaves of the request by path (`execution.attempts.k`); an empty object or a list is a leaf."""
+    """Yield leaves of the request by path (`execution.attempts.k`); an empty object or a list is a leaf."""
     seen: set[str] = set()
     request = run_info.get("request")
     for source, value in (("run_info", request if isinstance(request, dict) else {}), ("params", params or {})):

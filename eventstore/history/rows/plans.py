@@ -29,7 +29,7 @@ class PlanReader:
         self._numbers: dict[str, int] = {}
 
     def rows(self, rows: Iterable[Struct]) -> Iterator[Struct]:
-        """The same rows, plans replaced."""
+        """Yield the same rows, plans replaced."""
         texts: list[PlanTextRow] = []
         for row in rows:
             yield self._row(row, texts) if isinstance(row, PlanRow) else row
@@ -54,7 +54,7 @@ class PlanReader:
 
 
 def stored_plan_rows(run_info: Json, seen: set[tuple[str | None, int | None]]) -> Iterator[Struct]:
-    """Plans that only run_info.json has: those of reused tasks."""
+    """Yield plans that only run_info.json has: those of reused tasks."""
     plans = run_info.get("resolved_execution_plans")
     number = 0
     for task_id, entry in (plans if isinstance(plans, dict) else {}).items():
@@ -69,7 +69,7 @@ def stored_plan_rows(run_info: Json, seen: set[tuple[str | None, int | None]]) -
 
 
 def plan_columns(plan: Json) -> Json:
-    """What the table shows of a plan."""
+    """Return what the table shows of a plan."""
     environment, evaluation = _object(plan.get("environment")), _object(plan.get("evaluation_environment"))
     return {
         "environment": text(environment.get("id")),

@@ -111,7 +111,7 @@ def _attempt_rows(
 
 
 def run_metric_rows(metrics: Json) -> Iterator[MetricRow]:
-    """Rows of a metrics.json: its series, for the run and by category."""
+    """Yield rows of a metrics.json: its series, for the run and by category."""
     for series in _list(metrics.get("series")):
         if isinstance(series, dict):
             yield _series_row("run", None, series, series)
@@ -140,7 +140,7 @@ def _series_row(scope: str, category: str | None, series: Json, values: Json) ->
 
 
 def headline(metrics: Json) -> float | None:
-    """The value of the run's headline metric; None where there is none, or it is no number."""
+    """Return the value of the run's headline metric; None where there is none, or it is no number."""
     for series in _list(metrics.get("series")):
         if isinstance(series, dict) and series.get("role") == "headline":
             value = series.get("value")
@@ -180,7 +180,7 @@ def _artifact_rows(run_dir: Path, task_id: str, attempt: int, folder: Path) -> I
 
 
 def file_problem(run_dir: Path, stored: StoredFile) -> DamageRow | None:
-    """The damage row of a small file that is there and can't be read."""
+    """Return the damage row of a small file that is there and can't be read."""
     return None if stored.problem is None else _damage(run_dir, stored.path, stored.problem)
 
 

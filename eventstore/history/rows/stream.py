@@ -104,7 +104,7 @@ _state_decoder = msgspec.msgpack.Decoder(StreamState)
 
 
 def keep(state: StreamState) -> bytes | None:
-    """A state as bytes, None where it can't be kept: then the stream is read from its front again."""
+    """Return a state as bytes, None where it can't be kept: then the stream is read from its front again."""
     try:
         return msgspec.msgpack.encode(state)
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -117,7 +117,7 @@ def keep_reached(state: StreamState) -> bytes:
 
 
 def restore(kept: bytes) -> StreamState | None:
-    """A kept state; None for bytes of another version."""
+    """Return a kept state; None for bytes of another version."""
     try:
         return _state_decoder.decode(kept)
     except codec.REFUSALS:
@@ -267,7 +267,7 @@ def _are_plain(times: list[float]) -> bool:
 
 
 def unchanged_so_far(run: PlacedRun, reached: Reached) -> bool:
-    """Whether the part of a stream that was read is still there, as far as its first and last bytes tell."""
+    """Return whether the part of a stream that was read is still there, as far as its first and last bytes tell."""
     try:
         status = (run.path / STREAM_NAME).stat()
     except OSError:
@@ -296,7 +296,7 @@ def probes(path: os.PathLike[str], offset: int) -> tuple[str, str]:
 
 
 def unreadable(file: str, error: InputError, path: os.PathLike[str]) -> DamageRow:
-    """The damage row of a file that can't be read."""
+    """Return the damage row of a file that can't be read."""
     message = error.message.removeprefix(f"{path}: ")
     return DamageRow(file=file, code="unreadable_file", severity="error", message=text(message) or "")
 
@@ -351,7 +351,7 @@ def _note_gaps(state: StreamState, part: sessions.Part) -> None:
 
 
 def read_rows(block: Block, run: PlacedRun) -> list[EventRow]:
-    """The rows of a batch of accepted lines."""
+    """Return the rows of a batch of accepted lines."""
     try:
         rows = _decoder.decode(codec.as_array(block.lines))
     except codec.REFUSALS:
@@ -361,7 +361,7 @@ def read_rows(block: Block, run: PlacedRun) -> list[EventRow]:
 
 
 def odd_row(head: Any, line: bytes) -> EventRow:
-    """A line that doesn't fit the columns: odd values become text, numbers that no column holds become NULL."""
+    """Return a line that doesn't fit the columns: odd values become text, numbers that no column holds become NULL."""
     event = codec.decode_accepted(line, head)
     members = codec.envelope_members(event)
     extra = {name: value for name, value in members.items() if name not in ENVELOPE}

@@ -308,7 +308,7 @@ the views get the key from `runs`."""
 
 
 def columns_of(table: str) -> dict[str, str]:
-    """Column name → DuckDB type of a table, that of the run first."""
+    """Return column name → DuckDB type of a table, that of the run first."""
     if table == "events":
         return KEY_COLUMNS | _EVENT_COLUMNS
     hints = get_type_hints(TABLES[table], include_extras=True)

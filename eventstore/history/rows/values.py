@@ -12,7 +12,7 @@ text = safe_text
 
 
 def key_text(run_key: str) -> str:
-    """A run key or a path as SQL can hold it: bytes of a name that are no UTF-8 become visible escapes."""
+    """Return a run key or a path as SQL can hold it: bytes of a name that are no UTF-8 become visible escapes."""
     return run_key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -24,12 +24,12 @@ def is_beyond(value: Any) -> bool:
 
 
 def json_text(value: Any) -> JsonText | None:
-    """A value as compact JSON text; None for null. NaN and infinities are spelled as Python spells them."""
+    """Return a value as compact JSON text; None for null. NaN and infinities are spelled as Python spells them."""
     return None if value is None else codec.dump_compact(value, default=str).decode("utf-8")
 
 
 def float_text(value: Any) -> str | None:
-    """A number or boolean as the text of a number, NaN and infinities included; None for anything else."""
+    """Return a number or boolean as the text of a number, NaN and infinities included; None for anything else."""
     if isinstance(value, bool):
         return str(int(value))
     if not isinstance(value, int | float):

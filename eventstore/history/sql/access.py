@@ -50,10 +50,10 @@ def connect(
     threads: int | None = None,
     locked: bool = True,
 ) -> Any:
-    """A DuckDB connection with the views over all runs at and below `paths` (here, where none is given).
+    """Return a DuckDB connection with the views over all runs at and below `paths` (here, where none is given).
 
     It only reads: with `locked`, nothing outside the history can be reached by its SQL, and no setting changed.
-    Raises InputError if a path is missing or is no folder.
+    Raises InputError if a path is missing or is not a folder.
     """
     return open_history(
         paths, catalog=CatalogChoice(), on_problem=on_problem, memory_limit=memory_limit, threads=threads, locked=locked
@@ -96,7 +96,7 @@ def open_history(
 
 
 def _tries(choice: CatalogChoice) -> list[CatalogChoice]:
-    """What to do in turn: as asked; the catalog built anew; none, where nobody asked for a certain one."""
+    """Return what to do in turn: as asked; the catalog built anew; none, where nobody asked for a certain one."""
     if choice.off:
         return [choice]
     first = [] if choice.rebuild else [choice]
@@ -158,7 +158,7 @@ def close(connection: Any) -> None:
 def with_history(
     paths: Sequence[str | os.PathLike[str]], work: Callable[[Any], T], *, catalog: CatalogChoice, **options: Any
 ) -> T:
-    """`work(connection)` on a history opened with these options, which is closed afterwards.
+    """Return `work(connection)` on a history opened with these options, which is closed afterwards.
 
     Where it raises guard.BrokenCatalogError, or DuckDB's own error of that kind, it is called once more, with a
     catalog that was read through and, unless sound, built anew.
@@ -265,7 +265,7 @@ def _problems(connection: Any) -> list[tuple[str, str]]:
 
 
 def describe_views() -> dict[str, list[str]]:
-    """The columns of each view, in order."""
+    """Return the columns of each view, in order."""
     connection = _open(None, None)
     try:
         connection.execute("ATTACH ':memory:' AS store")
@@ -335,12 +335,12 @@ def finish(connection: Any, folders: dict[str, Path], *, locked: bool, timeout_s
 
 
 def views_sql() -> str:
-    """The statements that make the views."""
+    """Return the statements that make the views."""
     return resources.files(__package__).joinpath("views.sql").read_text("utf-8")
 
 
 def _lives(connection: Any, folders: dict[str, Path]) -> Iterable[tuple[str, str, str]]:
-    """The life of each run without a final status, as of now."""
+    """Yield the life of each run without a final status, as of now."""
     unfinished = connection.execute(
         "SELECT run_key, path, damaged > 0, epoch_us(last_event_at) / 1e6 FROM store.main.runs WHERE NOT finished"
     ).fetchall()

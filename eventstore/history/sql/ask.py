@@ -26,7 +26,7 @@ class Answer(Struct):
 
 
 def ask(connection: Any, sql: str, parameters: Mapping[str, Any] | None = None, *, trusted: bool = False) -> Answer:
-    """The answer to one statement. Raises guard.SqlError; so does reading the rows, where an error comes late.
+    """Return the answer to one statement. Raises guard.SqlError; so does reading the rows, where an error comes late.
 
     Without `trusted` only a statement that reads is run; the connection must have been locked.
     """
@@ -58,7 +58,7 @@ def _rows(connection: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def write_parquet(answer: Answer, path: Path) -> int:
-    """An answer as a Parquet file, replaced in one step; returns the number of rows.
+    """Write an answer as a Parquet file, replaced in one step, and return the number of rows.
 
     The guarded connection may not write, so rows go through a spool to one that has never seen the SQL. Columns of
     types that have no plain form in JSON arrive as text. Raises OutputError.

@@ -42,7 +42,7 @@ class BrokenCatalogError(SqlError):
 
 
 def is_broken(error: BaseException) -> bool:
-    """Whether an error may come from a damaged database file: DuckDB checks a block only when it is read.
+    """Return whether an error may come from a damaged database file: DuckDB checks a block only when it is read.
 
     A checksum that doesn't match is an error for which DuckDB's binding has no class of its own.
     """
@@ -85,7 +85,7 @@ def lock_down(connection: Any, timeout_seconds: float | None = None) -> None:
 
 
 def check(connection: Any, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
-    """The one reading statement in `sql`, bound. Raises SqlError with the place for anything else."""
+    """Return the one reading statement in `sql`, bound. Raises SqlError with the place for anything else."""
     statement = single_statement(connection, sql)
     try:
         kind = statement.type.name
@@ -101,7 +101,7 @@ def check(connection: Any, sql: str, parameters: Mapping[str, Any] | None = None
 
 
 def single_statement(connection: Any, sql: str) -> Any:
-    """The one statement in `sql`. Raises SqlError with the place."""
+    """Return the one statement in `sql`. Raises SqlError with the place."""
     try:
         statements = connection.extract_statements(sql)
     except Exception as error:
@@ -114,7 +114,7 @@ def single_statement(connection: Any, sql: str) -> Any:
 
 
 def bind(statement: Any, parameters: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The parameters that a statement names. Raises SqlError for one that is missing or that it doesn't know."""
+    """Return the parameters that a statement names. Raises SqlError for one that is missing or that it doesn't know."""
     wanted, given = set(statement.named_parameters), dict(parameters or {})
     missing, unknown = sorted(wanted - given.keys()), sorted(given.keys() - wanted)
     if missing:
@@ -137,7 +137,7 @@ def _article(kind: str) -> str:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an error is what DuckDB makes of an exception that a signal's handler raised."""
+    """Return whether an error is what DuckDB makes of an exception that a signal's handler raised."""
     return isinstance(error, RuntimeError) and "interrupted" in str(error)
 
 
@@ -181,7 +181,7 @@ def _split(message: str, lines_before: int) -> tuple[str, int | None, int | None
 
 
 def _nearest(connection: Any, words: str) -> str:
-    """A guess at what was meant, where DuckDB itself made none."""
+    """Return a guess at what was meant, where DuckDB itself made none."""
     if "Did you mean" in words or "Candidate" in words:
         return ""
     found = _UNKNOWN_NAME.search(words)

@@ -41,7 +41,7 @@ class BrokenDownError(LimitError):
 
 
 def memory_bytes(words: str) -> int:
-    """`2GB`, `512MiB` as bytes. Raises UsageError."""
+    """Return `2GB`, `512MiB` as bytes. Raises UsageError."""
     number = words.strip().rstrip("BbIiKkMmGg ")
     unit = words.strip()[len(number) :].strip().upper()
     try:
@@ -182,7 +182,7 @@ def _limit(timeout_seconds: float, memory: int) -> None:
 
 
 def _wait(reading: int, timeout_seconds: float) -> bool:
-    """Whether the child ended before its deadline; the clock starts with its first byte."""
+    """Return whether the child ended before its deadline; the clock starts with its first byte."""
     deadline: float | None = None
     while True:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -40,13 +40,13 @@ class Question(Struct, frozen=True):
 
 
 def names() -> list[str]:
-    """The names of all canned questions."""
+    """Return the names of all canned questions."""
     folder = resources.files(__package__).joinpath("questions")
     return sorted(entry.name.removesuffix(".sql") for entry in folder.iterdir() if entry.name.endswith(".sql"))
 
 
 def question(name: str) -> Question:
-    """A canned question by its name. Raises UsageError with the nearest names."""
+    """Return a canned question by its name. Raises UsageError with the nearest names."""
     known = names()
     if name not in known:
         close = get_close_matches(name, known, 3, 0.4)

@@ -57,7 +57,7 @@ def usual_seconds(
 def diagnose_run(
     path: str | os.PathLike[str], clock: Clock = time.time, history: Sequence[str | os.PathLike[str]] = ()
 ) -> Json:
-    """The diagnosis of one run as a JSON object; `history` are folders of runs that tell what is usual.
+    """Return the diagnosis of one run. `history` are folders of runs that show how long phases usually take.
 
     Raises InputError where there is no run.
     """
@@ -196,7 +196,7 @@ def _cause_members(cause: Found) -> Json:
 
 
 def next_steps(run_dir: Path, diagnosis: Diagnosis, report: Json) -> list[str]:
-    """What to do and which commands to type, the most useful first."""
+    """Return what to do and which commands to type, the most useful first."""
     run = shlex.quote(str(run_dir))
     steps = [CAUSES[cause.code].advice for cause in diagnosis.causes[:1]]
     named = [task_id for cause in diagnosis.causes for task_id in cause.task_ids]
@@ -222,7 +222,7 @@ def next_steps(run_dir: Path, diagnosis: Diagnosis, report: Json) -> list[str]:
 
 
 def secrets_in(facts: Facts, log: LogFacts) -> list[Json]:
-    """Where credentials stand in run.log, in errors of phases and in the run's error: the kind and the place."""
+    """Return where credentials stand in run.log, in errors of phases and in the run's error: the kind and the place."""
     found: list[Json] = [{"file": RUN_LOG_NAME, "line": line, "kind": kind} for line, kind in log.secrets]
     texts = [(row.seq, row.error) for row in [*facts.rows.phases, *open_stays(facts.rows)] if row.error]
     if facts.error and facts.marks.ended is not None:
@@ -233,7 +233,7 @@ def secrets_in(facts: Facts, log: LogFacts) -> list[Json]:
 
 
 def masked(value: Json) -> Json:
-    """A report with credentials masked and long texts cut."""
+    """Return a report with credentials masked and long texts cut."""
     report: Json = redact_values(_cut(value))
     return report
 

@@ -84,7 +84,7 @@ def search_log(path: Path) -> LogFacts:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers from 1, without their ends; a line of more than a mebibyte comes in pieces."""
+    """Yield lines with their numbers from 1, without their ends; a line of more than a mebibyte comes in pieces."""
     with open(open_regular(path), "rb") as file:
         number, whole = 1, True
         while line := _read_line(file, path, number):

@@ -203,7 +203,7 @@ def _score(run_dir: Path, marks: milestones.State, results: Results, total_tasks
 
 
 def _evaluated(metrics: Json) -> int | None:
-    """How many observations the headline metric rests on, where metrics.json tells."""
+    """Return how many observations the headline metric rests on, where metrics.json tells."""
     series = metrics.get("series")
     for entry in series if isinstance(series, list) else []:
         counts = entry.get("counts") if isinstance(entry, dict) else None
@@ -221,7 +221,7 @@ def _issue_counts(issues: list[IssueFact]) -> list[Json]:
 
 
 def plans(rows: timeline.State) -> list[Json]:
-    """Recipes and network policies of the attempts that were planned, those that agree counted together."""
+    """Return recipes and network policies of the attempts that were planned, those that agree counted together."""
     groups: Counter[str] = Counter()
     for row in rows.plans:
         groups[str(row.plan)] += 1
@@ -251,7 +251,7 @@ def _mode(policy: Any) -> Any:
 
 
 def open_resources(run_dir: Path) -> list[Json]:
-    """Environments that were opened and whose release is not recorded."""
+    """Return environments that were opened and whose release is not recorded."""
     folder = run_dir / RESOURCES_NAME
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
@@ -266,7 +266,7 @@ def open_resources(run_dir: Path) -> list[Json]:
 
 
 def _params(stored: StoredFile) -> Json:
-    """Whether params.json could explain a failed summary: missing, unreadable, or without the attempt plan."""
+    """Return whether params.json could explain a failed summary: missing, unreadable, or without the attempt plan."""
     if stored.members is None:
         return {"present": False, "problem": stored.problem or "is missing"}
     execution = stored.members.get("execution")

@@ -132,7 +132,7 @@ def _words(known: Break) -> str:
 
 
 def _holds(target: Path, mark: Mark) -> bool:
-    """Whether the marked line is there, wherever it stands now."""
+    """Return whether the marked line is there, wherever it stands now."""
     for block in Scan(target, max_findings=0).blocks():
         for line in block.lines:
             proof = read_proof(line)

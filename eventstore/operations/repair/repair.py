@@ -335,7 +335,7 @@ def _apply(
 
 
 def _payload(examined: _Examined, assessed: Assessment, backup: Backup) -> Json:
-    """What the `stream_repaired` record says; its members are described in docs/repair.md."""
+    """Return what the `stream_repaired` record says; its members are described in docs/repair.md."""
     aside = examined.layout.aside
     payload: Json = {
         "removed": assessed.removed,
@@ -375,7 +375,7 @@ def _discard(target: Path, files: FileSystem) -> None:
 
 
 def _with_results(repaired: Repaired, told: unsaved_tasks.State | None) -> Repaired:
-    """The stream is whole again: now the task results, whose missing events are appended to it."""
+    """Return what was recovered of the task results; their missing events are appended to the repaired stream."""
     results = pending_results(repaired.run_dir, told)
     if not results:
         return repaired

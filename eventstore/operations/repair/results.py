@@ -24,7 +24,7 @@ from projections.timeline import unsaved_tasks
 
 
 def recover_results(run_dir: Path, *, thorough: bool = True) -> Recovered:
-    """Recover a run's task results; without `thorough`, of the tasks that were not told as saved.
+    """Recover a run's task results; without `thorough`, of the tasks that the stream does not name as saved.
 
     Raises LockedError while another writer is at work, and what opening a run may raise.
     """
@@ -72,7 +72,7 @@ def _told(run_dir: Path) -> unsaved_tasks.State:
 
 
 def _names_of(intents: list[tuple[Path, Intent]]) -> set[str]:
-    """Files and staging folders that belong to a promise."""
+    """Return files and staging folders that belong to a promise."""
     return {path.name for path, _ in intents} | {intent.staging for _, intent in intents if intent.staging}
 
 

@@ -199,7 +199,7 @@ class _Mover:
         return ArtifactLimits.from_plan(plan_of(self._source_plans, task_id, attempt).get("artifact_limits"))
 
     def _result(self, task: TaskDir, attempt: AttemptDir) -> RenderedResult:
-        """The stored result with its provenance; everything but its artifacts member keeps its bytes."""
+        """Return the stored result with its provenance; everything but its artifacts member keeps its bytes."""
         members = read_raw_members(attempt.path / RESULT_FILE)
         if task.schema == OLDER_TASK_SCHEMA:
             members = _adapted(members, attempt.path / RESULT_FILE)
@@ -244,7 +244,7 @@ def _artifacts(members: dict[str, Raw]) -> Json:
 
 
 def _adapted(members: dict[str, Raw], path: Path) -> dict[str, Raw]:
-    """A result of the older schema in today's shape; its error text becomes a diagnostic."""
+    """Return a result of the older schema in today's shape; its error text becomes a diagnostic."""
     values = _parsed(dump_compact({name: _value(raw) for name, raw in members.items()}), path)
     issues = adapt_older(values)
     if issues is None:
@@ -277,7 +277,7 @@ def write_plans(target_run: Path, plans: Json, *, durable: bool = True) -> None:
 
 
 def joined_plans(first: Json, second: Json) -> Json:
-    """Two plan records, attempt by attempt; the first wins."""
+    """Merge two plan records, attempt by attempt; the first wins."""
     joined: Json = {}
     for source in (second, first):
         for task_id, entry in source.items():

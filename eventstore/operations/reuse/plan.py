@@ -119,7 +119,7 @@ def _unlike(stored: StoredRequest, wanted: Wanted) -> list[str]:
 
 
 def source_facts(stored: StoredRequest) -> SourceFacts:
-    """What `run_info.json` says of a run that could be reused."""
+    """Return what `run_info.json` says of a run that could be reused."""
     members = stored.run_info.members or {}
     request = section(members, "request")
     benchmark = section(request, "benchmark").get("id")
@@ -151,7 +151,7 @@ class FactReader:
         self._plans = section(stored.run_info.members, "resolved_execution_plans")
 
     def task(self, task: TaskDir) -> TaskFacts:
-        """The facts of one task."""
+        """Return the facts of one task."""
         task_id = task.task_id or ""
         attempts = {number: self._attempt(task, attempt) for number, attempt in task.attempts.items() if attempt.listed}
         if task.published:
@@ -159,7 +159,7 @@ class FactReader:
         return TaskFacts(task_id=task_id, published=task.published, attempts=attempts, attempt_plan=task.attempt_plan)
 
     def _stopped_early(self, attempts: dict[int, AttemptFacts]) -> dict[int, AttemptFacts]:
-        """A whole result with fewer attempts than asked for stopped at its last one."""
+        """Return the attempts, where fewer than asked for ended with a success as stopped there."""
         last = max(attempts, default=0)
         if self._wanted.strategy != "pass" or not 0 < last < self._wanted.k:
             return attempts
@@ -225,7 +225,7 @@ class FactReader:
         return ArtifactLimits.from_plan(plan_of(self._plans, task_id, attempt).get("artifact_limits"))
 
     def checkpoint(self, task_id: str, attempt: AttemptDir, found: Checkpoint) -> CheckpointFacts | None:
-        """The facts of one evaluation checkpoint; None where the file has no such section."""
+        """Return the facts of one evaluation checkpoint; None where the file has no such section."""
         problem = found.problem or found.problems.get("evaluation")
         evaluation = found.evaluation
         if problem is None and evaluation is None:
@@ -243,7 +243,7 @@ class FactReader:
 
 
 def recovery_refusal(run_dir: Path, task_id: str, attempt: int, wanted: Wanted) -> str | None:
-    """Why one attempt can't be scored again from its checkpoint, in words; None where it can.
+    """Return why one attempt can't be scored again from its checkpoint, in words; None where it can.
 
     All checks: identity, completed agent, mode, network policy, coverage of declared artifacts, inputs, checksums.
     """
@@ -268,7 +268,7 @@ def _checkpoint_facts(evaluation: Evaluation, specs: Sequence[tuple[str, str]]) 
 
 
 def plan_of(plans: Json, task_id: str, attempt: int) -> Json:
-    """The resolved plan of one attempt, or an empty object."""
+    """Return the resolved plan of one attempt, or an empty object."""
     return section(section(section(plans, task_id), "attempts"), str(attempt))
 
 
@@ -280,7 +280,7 @@ def _issues(issues: list[Issue]) -> list[IssueFacts]:
 
 
 def choose_source(root: str | os.PathLike[str], wanted: Wanted, exclude: Path | None = None) -> SourceChoice:
-    """The newest compatible run at or below a folder, by its start.
+    """Return the newest compatible run at or below a folder, by its start.
 
     A newer run that died or holds fewer finished tasks than an older one is passed over, and `notes` say so; where
     nothing better is there it is chosen, and `notes` say that, too.
@@ -329,7 +329,7 @@ def _candidate(run_dir: Path, stored: StoredRequest) -> _Candidate:
 
 
 def require_source(choice: SourceChoice, root: object) -> Path:
-    """The chosen run; raises InputError with the last note where there is none."""
+    """Return the chosen run; raises InputError with the last note where there is none."""
     if choice.run_dir is None:
         raise InputError(choice.notes[-1] if choice.notes else f"{root}: holds no {RUN_INFO_NAME}", root)
     return choice.run_dir

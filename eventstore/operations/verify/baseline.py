@@ -19,7 +19,7 @@ from eventstore.stream.atomic_file import replace_file
 
 
 def fingerprint(finding: Finding, run_path: str) -> str:
-    """The line of a finding in a baseline. Independent of where the history lies."""
+    """Return the line of a finding in a baseline. Independent of where the history lies."""
     file = os.path.relpath(finding.file, run_path) if finding.file else ""
     members = {
         "code": finding.code,
@@ -33,7 +33,7 @@ def fingerprint(finding: Finding, run_path: str) -> str:
 
 
 def read_baseline(path: Path) -> Counter[str]:
-    """The findings of a baseline. Raises InputError if it can't be read or a line is none."""
+    """Return the findings of a baseline. Raises InputError if it can't be read or a line is none."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -49,7 +49,7 @@ class DetailsReader:
         self.files = self.bytes = 0
 
     def tasks(self) -> Iterator[TaskFacts]:
-        """Facts of every task directory; checkpoints and artifacts are checked on the way."""
+        """Yield facts of every task directory; checkpoints and artifacts are checked on the way."""
         for task in task_dirs(self.run_dir, self._note_entry):
             self._count(task.path / "task.json")
             for path in task.leftovers:
@@ -207,13 +207,13 @@ def _identity(evaluation: Evaluation) -> Json:
 
 
 def _named(evaluation: Evaluation) -> Json:
-    """Task ids inside the snapshots."""
+    """Return task ids inside the snapshots."""
     found = {name: _snapshot(evaluation, name).task_id for name in _SNAPSHOTS}
     return {name: task_id for name, task_id in found.items() if task_id is not UNSET}
 
 
 def _snapshot(evaluation: Evaluation, name: str) -> _Snapshot:
-    """The wanted members of a snapshot; one that can't be read has none, and is the reader's matter."""
+    """Return the wanted members of a snapshot; one that can't be read has none, and is the reader's matter."""
     raw: Raw | UnsetType = getattr(evaluation, name)
     try:
         return _Snapshot() if raw is UNSET else msgspec.json.decode(raw, type=_Snapshot)

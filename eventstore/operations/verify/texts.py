@@ -75,7 +75,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _texts(path: Path) -> Iterator[tuple[int, bytes]]:
-    """A file in pieces of whole lines with their offsets, the last one without a newline included."""
+    """Yield a file in pieces of whole lines with their offsets, the last one without a newline included."""
     fd = open_regular(path)
     try:
         reader = LineReader(fd, 0, os.fstat(fd).st_size)

@@ -94,7 +94,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_findings_per_code: int = MAX_FINDINGS_PER_CODE
 
     def wants(self, code: str) -> bool:
-        """Whether findings of a code are asked for."""
+        """Return whether findings of a code are asked for."""
         return code not in self.ignore and (not self.only or code in self.only)
 
 
@@ -139,7 +139,7 @@ def _verify_one(pair: "tuple[RunDir, Prefix | None]", options: Options) -> Repor
 
 
 def changed_since(run_dir: Path, moment: float) -> bool:
-    """Whether a file of a run (its own files, not the details) was changed at or after a moment."""
+    """Return whether a file of a run (its own files, not the details) was changed at or after a moment."""
     for name in (STREAM_NAME, *SMALL_FILES):
         try:
             if (run_dir / name).stat().st_mtime >= moment:
@@ -150,7 +150,7 @@ def changed_since(run_dir: Path, moment: float) -> bool:
 
 
 def verify_run(run: RunDir, options: Options | None = None, known: "Prefix | None" = None) -> Report:
-    """All rules on one run directory, with what a catalog has seen of it. Never raises for what is in it."""
+    """Check one run directory by all rules, with what a catalog has seen of it. Never raises for what is in it."""
     options = options or Options()
     checked = Checking(run, options)
     checked.known = known
@@ -387,7 +387,7 @@ class Checking:
             replay.apply_block(self.replayed, cut_block(block, done, len(block.heads)))
 
     def _state_at(self, timestamp: float) -> tuple[int, Json] | None:
-        """The fold up to the last records with a timestamp: is a stale snapshot that of an earlier moment?"""
+        """Return the fold up to the last records with a timestamp: is a stale snapshot that of an earlier moment?"""
         stored = self._members(PROGRESS_NAME)
         best: tuple[int, Json] | None = None
         for end, state in self._candidates if timestamp == self._stored_moment else ():
@@ -424,7 +424,7 @@ class Checking:
         return Document(stored.members, stored.problem)
 
     def report(self, options: Options) -> Report:
-        """Findings with the run's names, in the order of the catalogue's groups, then of places."""
+        """Return findings with the run's names, in the order of the catalogue's groups, then of places."""
         run_id = self.run_id
         kept = [finding for finding in self.notes.findings if options.wants(finding.code)]
         return Report(

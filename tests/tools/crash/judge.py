@@ -3,7 +3,6 @@
 A broken promise raises Wrong, with the promise in words.
 """
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from eventstore.operations.repair.repair import repair_run
 from eventstore.operations.replay import replay_run
 from eventstore.operations.verify.verify import verify_run
 from eventstore.recording.recorder import RunRecorder
-from eventstore.run.directory import RunDir, read_json_file
+from eventstore.run.directory import RunDir
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import STREAM_NAME
@@ -73,11 +72,6 @@ def judge(
     texts = judge_stream(scenario, acknowledged, state, folder)
     if scenario.kind == "close":
         return judge_close(scenario, folder, files)
-    if scenario.kind == "sessions":
-        judge_tasks(folder)
-    if scenario.kind == "stored":
-        judge_stored_status(acknowledged, folder, files)
-        texts = accepted(folder)[0] if (folder / STREAM_NAME).exists() else []
     if scenario.kind == "replay":
         for name, content in scenario.kept.items():
             check(content in state.values(), f"the {name} that replay replaced is kept")
@@ -159,41 +153,6 @@ def judge_snapshots(folder: Path, files: FileSystem = REAL) -> None:
         if finding.severity == "error" and (RULES[finding.code].group == "stream" or finding.code in SNAPSHOT_CODES)
     ]
     check(not wrong, f"verify finds nothing wrong with stream and snapshots: {wrong}")
-
-
-def judge_tasks(folder: Path) -> None:
-    """Each task is in one place, whoever worked on it: no command counts it twice, or says that it began twice."""
-    if not (folder / STREAM_NAME).exists():
-        return
-    shown = replay_run(folder, write=False, clock=Clock(5000.0)).snapshots.progress or {}
-    places = [shown.get(f"{name}_tasks", 0) for name in ("pending", "running", "finished")]
-    check(sum(places) == shown.get("total_tasks", 0), f"each task is in one place: {places}")
-    check(len(shown.get("active_tasks", {})) == places[1], f"active tasks are the running ones: {places}")
-    counts = verify_run(RunDir(folder, RUN_ID)).counts
-    twice = counts.keys() & {"task_started_twice", "attempt_started_twice", "counts_arithmetic"}
-    check(not twice, f"a task that another process begins anew did not start twice: {twice}")
-
-
-def judge_stored_status(acknowledged: Mapping[str, Any], folder: Path, files: FileSystem) -> None:
-    """An end that run_info.json has is neither removed nor contradicted by any command that writes."""
-    wanted = acknowledged.get("status")
-
-    def holds(command: str) -> None:
-        status = (read_json_file(folder / "run_info.json").members or {}).get("status")
-        check(wanted is None or status == wanted, f"{command} keeps the stored status {wanted}: {status}")
-
-    if wanted is None:
-        return
-    holds("the crash")
-    replay_run(folder, clock=Clock(4000.0), files=files)
-    holds("replay")
-    repair_run(folder, apply=True, clock=Clock(4100.0), files=files)
-    holds("repair")
-    with contextlib.suppress(RefusedError):
-        close_run(folder, "cancelled" if wanted != "cancelled" else "failed", clock=Clock(4200.0), files=files)
-    holds("close")
-    replay_run(folder, clock=Clock(4300.0), files=files)
-    holds("replay after close")
 
 
 def judge_repair(scenario: Scenario, state: State, folder: Path, files: FileSystem, thorough: bool = True) -> None:

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest.mock import patch
 
 from eventstore.format import codec
 from eventstore.format.events import (
@@ -26,7 +25,6 @@ from eventstore.operations.close import close_run
 from eventstore.operations.repair.repair import repair_run
 from eventstore.operations.replay import replay_run
 from eventstore.recording.recorder import RunRecorder
-from eventstore.stream.atomic_file import replace_file
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import STREAM_NAME, scan
 
@@ -244,50 +242,6 @@ def analyze(folder: Path, rng: random.Random) -> Scenario:
     return Scenario("analyze", disk, lines, kept={STREAM_NAME: evaluation})
 
 
-def sessions(folder: Path, rng: random.Random) -> Scenario:
-    """A run of two tasks that several processes work on, one after the other, each until it dies."""
-    disk, clock, synced = RecordingFileSystem(folder), Clock(), 0
-    how = {"durability": "always", "file_log_level": None, "files": disk, "clock": clock}
-    for number in range(rng.randint(2, 3)):
-        with patch("os.getpid", lambda process=100 + number: process):
-            if number == 0:
-                run = RunRecorder.create(folder, request=REQUEST, **how)  # type: ignore[arg-type]
-                run.append(TasksLoaded(payload=TasksLoadedPayload(total_tasks=2)))
-                synced += 2
-            else:
-                run = RunRecorder.open(folder, **how)  # type: ignore[arg-type]
-            disk.acknowledge(synced=synced)
-            for task in rng.sample(["t", "u"], rng.randint(0, 2)):
-                for event in (TaskStarted(task_id=task), AttemptStarted(task_id=task, attempt=1)):
-                    run.append(event)
-                    synced += 1
-                    disk.acknowledge(synced=synced)
-            run.live.refresh(everything=rng.random() < 0.5)
-            run.close()
-    return Scenario("sessions", disk, _lines_of((folder / STREAM_NAME).read_bytes()))
-
-
-def stored(folder: Path, rng: random.Random) -> Scenario:
-    """Somebody else keeps run_info.json, and has stored the run's end there before its last event comes."""
-    info = {"run_id": RUN_ID, "request": REQUEST, "started_at": "2026-03-01T12:00:00+00:00"}
-    (folder / "run_info.json").write_bytes(codec.dump_pretty(info, sort_keys=True))
-    disk, clock, synced = RecordingFileSystem(folder), Clock(), 0
-    status = rng.choice(("completed", "failed", "cancelled"))
-    with EventLog.open(folder, run_id=RUN_ID, durability="always", files=disk, clock=clock) as log:
-        for event in (RunStarted(), *(_event(rng, number) for number in range(rng.randint(0, 3)))):
-            log.append(event)
-            synced += 1
-            disk.acknowledge(synced=synced)
-        end = {"status": status, "finished_at": "2026-03-01T13:00:00+00:00"}
-        content = codec.dump_pretty(info | end, sort_keys=True)
-        replace_file(folder / "run_info.json", content, durable=True, files=disk)
-        disk.acknowledge(synced=synced, status=status)
-        if rng.random() < 0.5:
-            log.append(RunFinished(status=status))
-            disk.acknowledge(synced=synced + 1, status=status)
-    return Scenario("stored", disk, _lines_of((folder / STREAM_NAME).read_bytes()))
-
-
 SCENARIOS: dict[str, Callable[[Path, random.Random], Scenario]] = {
     "log": log,
     "recorder": recorder,
@@ -295,8 +249,6 @@ SCENARIOS: dict[str, Callable[[Path, random.Random], Scenario]] = {
     "replay": replay,
     "close": close,
     "analyze": analyze,
-    "sessions": sessions,
-    "stored": stored,
 }
 
 
