@@ -13,8 +13,9 @@ from . import output
 @click.argument("words", nargs=-1, metavar="PATH DIR")
 @click.option("--to", "form", type=click.Choice(["parquet"]), required=True)
 @click.option("--catalog", type=click.Path(path_type=Path), metavar="FILE", help="Keep the catalog in FILE.")
+@click.option("--overwrite", is_flag=True, help="Replace files in DIR that no earlier export has written.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(words: tuple[str, ...], form: str, catalog: Path | None, as_json: bool) -> int:
+def command(words: tuple[str, ...], form: str, catalog: Path | None, overwrite: bool, as_json: bool) -> int:
     """Write all views over the runs at and below PATH to DIR, as Parquet partitioned by benchmark and month.
 
     Only partitions in which a run changed are written again. Spark, Trino, ClickHouse, polars and DuckDB read the
@@ -31,6 +32,7 @@ def command(words: tuple[str, ...], form: str, catalog: Path | None, as_json: bo
         [path],
         folder,
         choice=CatalogChoice(file=catalog),
+        overwrite=overwrite,
         on_problem=lambda where, words: problems.append(f"{where}: {words}"),
     )
     for problem in problems:

@@ -44,6 +44,7 @@ class Target(Struct, frozen=True, kw_only=True):
     "--raw-csv", is_flag=True, help="CSV with texts as they are, also what a spreadsheet takes for a formula."
 )
 @click.option("--output", "-o", "out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--limit", type=click.IntRange(0), help=f"Rows of a table; {TERMINAL_ROWS} on a terminal. 0: all.")
 @click.option("--explain", is_flag=True, help="Show DuckDB's plan instead of the answer.")
 @click.option("--timeout", type=click.FloatRange(0.001), default=60.0, show_default=True, metavar="SECONDS")
@@ -62,6 +63,7 @@ def command(
     masked: bool,
     raw_csv: bool,
     out: Path | None,
+    overwrite: bool,
     limit: int | None,
     explain: bool,
     timeout: float,
@@ -103,6 +105,7 @@ def command(
         timeout_seconds=timeout,
         memory=memory,
         out=out,
+        overwrite=overwrite,
         trusted=trusted,
         explain=explain,
         question=question,

@@ -13,11 +13,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from eventstore.errors import OutputError, UsageError
+from eventstore.errors import OutputError
 from eventstore.format.records import Finding, Tail
 from eventstore.format.values import as_number
 from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, StoredFile
 from eventstore.run.liveness import Life, Liveness, life_of
+from eventstore.run.output_path import check_snapshot_folder
 from eventstore.run.run import Run
 from eventstore.stream.atomic_file import back_up, mode_of, replace_file
 from eventstore.stream.filesystem import REAL, FileSystem
@@ -185,8 +186,7 @@ def _write(replayed: Replayed, files: FileSystem) -> Replayed:
 
 
 def _write_out(replayed: Replayed, out: Path) -> Replayed:
-    if out.resolve() == replayed.run_dir.resolve():
-        raise UsageError("--out must be another folder than the run's own", out)
+    check_snapshot_folder(out, replayed.run_id)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

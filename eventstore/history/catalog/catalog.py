@@ -18,14 +18,16 @@ from typing import Any
 import xxhash
 from msgspec import Struct
 
-from eventstore.errors import InputError, LockedError, OutputError, UsageError
+from eventstore.errors import InputError, LockedError, OutputError
 from eventstore.history.rows.tables import ALL_TABLES, SCHEMA_VERSION
 from eventstore.history.rows.values import key_text
-from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, RunDir, is_run_dir
+from eventstore.run.directory import PARAMS_NAME, PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, RunDir
+from eventstore.run.output_path import check_output_file
 from eventstore.stream.filesystem import REAL, FileSystem
 from eventstore.stream.scan import STREAM_NAME
 
 from . import ingest
+from .kind import is_catalog
 from .seen_prefixes import cache_folder
 from .spool import create_tables
 
@@ -75,10 +77,8 @@ def _remove_older(file: Path, name: re.Match[str]) -> None:
 
 
 def check_place(file: Path) -> None:
-    """Raises UsageError for a catalog inside a run directory."""
-    for folder in Path(os.path.abspath(file)).parents:
-        if is_run_dir(folder):
-            raise UsageError(f"{file}: a catalog must not lie inside a run ({folder})", file)
+    """Raise UsageError for a catalog inside a run directory, or in place of a file that is not a catalog."""
+    check_output_file(file, is_ours=is_catalog)
 
 
 def check_owner(file: Path) -> None:

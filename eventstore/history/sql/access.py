@@ -21,6 +21,7 @@ from eventstore.history.catalog.spool import create_tables
 from eventstore.history.rows.values import key_text
 from eventstore.run.directory import RunDir, find_all, is_run_dir
 from eventstore.run.liveness import life_of, paths_held_open
+from eventstore.run.output_path import check_outside_runs
 
 from . import guard
 from .limits import LimitError
@@ -216,7 +217,10 @@ def index(
     """
     runs = list(runs_below([path], on_problem))
     where = file or default_file(Path(path))
-    check_place(where)
+    if file is not None:
+        check_place(file)
+    else:
+        check_outside_runs(where)
     for again in (False, True):
         connection = _open(None, None)
         try:

@@ -12,6 +12,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from eventstore.run.output_path import check_output_file
+
 from . import access, ask, guard, questions
 from .limits import BrokenDownError, memory_bytes, run_limited
 
@@ -22,8 +24,8 @@ _AGAIN = 75
 class Inquiry(Struct, frozen=True, kw_only=True):
     """What is asked of which runs, and within which limits.
 
-    `memory` is an amount as DuckDB writes it; `out` the file that the answer is written to, if it is. `given` are the
-    values that a person gave for the parameters of a canned `question`.
+    `memory` is an amount as DuckDB writes it; `out` the file that the answer is written to, if it is; one that exists
+    is replaced only with `overwrite`. `given` are the values that a person gave for the parameters of a canned `question`.
     """
 
     sql: str
@@ -33,6 +35,7 @@ class Inquiry(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
     memory: str
     out: Path | None = None
+    overwrite: bool = False
     trusted: bool = False
     explain: bool = False
     question: questions.Question | None = None
@@ -54,8 +57,11 @@ class Delivery(Struct, frozen=True, kw_only=True):
 def answer(inquiry: Inquiry, delivery: Delivery) -> int:
     """Answer once, or twice where the catalog may have been broken, and return the exit code.
 
-    Raises LimitError, BrokenDownError, and with `trusted` whatever the question raises.
+    Raises UsageError where `out` must not be written, LimitError, BrokenDownError, and with `trusted` whatever the
+    question raises.
     """
+    if inquiry.out is not None:
+        check_output_file(inquiry.out, overwrite=inquiry.overwrite)
     try:
         code = _answer_apart(inquiry, delivery, last=False)
     except BrokenDownError:

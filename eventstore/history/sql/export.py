@@ -19,10 +19,11 @@ from urllib.parse import quote
 import xxhash
 from msgspec import Struct
 
-from eventstore.errors import OutputError, UsageError
+from eventstore.errors import OutputError
 from eventstore.history.catalog.catalog import quoted, with_signatures
 from eventstore.history.rows.tables import VIEWS
-from eventstore.run.directory import is_run_dir, read_json_file
+from eventstore.run.directory import read_json_file
+from eventstore.run.output_path import check_output_file, check_outside_runs
 from eventstore.stream.atomic_file import replace_file
 
 from . import access, guard
@@ -64,13 +65,14 @@ def export_parquet(
     *,
     choice: access.CatalogChoice,
     on_problem: access.Report | None = None,
+    overwrite: bool = False,
 ) -> Exported:
     """Bring the Parquet files in `folder` up to date with all runs at and below `paths`.
 
-    Raises OutputError where a file can't be written, and UsageError where `folder` lies inside a run.
+    Raises OutputError where a file can't be written, and UsageError where `folder` lies inside a run, or holds a file
+    of an export's name that no export's manifest lists (unless `overwrite`).
     """
-    if any(is_run_dir(place) for place in (folder, *folder.absolute().parents)):
-        raise UsageError(f"{folder}: lies inside a run, and nothing of ours may", folder)
+    check_outside_runs(folder)
     began = time.perf_counter()
     signatures = {key: seen for key, (_, seen) in with_signatures(access.runs_below(paths, None)).items()}
     try:
@@ -78,7 +80,7 @@ def export_parquet(
         with guard.interrupts():
             done = access.with_history(
                 paths,
-                lambda connection: _write(connection, folder, _partitions(connection, signatures)),
+                lambda connection: _write(connection, folder, _partitions(connection, signatures), overwrite),
                 catalog=choice,
                 on_problem=on_problem,
                 locked=False,
@@ -108,10 +110,12 @@ def _value(value: str | None) -> str:
     return NO_VALUE if not value else quote(value, safe="")
 
 
-def _write(connection: Any, folder: Path, partitions: list[_Partition]) -> Exported:
+def _write(connection: Any, folder: Path, partitions: list[_Partition], overwrite: bool) -> Exported:
     known = (read_json_file(folder / MANIFEST_NAME).members or {}).get("partitions")
     before: dict[str, str] = known if isinstance(known, dict) else {}
     done = Exported(partitions=len(partitions))
+    if not overwrite:
+        _check_files(folder, partitions, before)
     for partition in partitions:
         files = [folder / view / partition.path / "data.parquet" for view in VIEWS]
         if before.get(partition.path) == partition.digest and all(file.exists() for file in files):
@@ -133,6 +137,16 @@ def _write(connection: Any, folder: Path, partitions: list[_Partition]) -> Expor
     }
     replace_file(folder / MANIFEST_NAME, json.dumps(manifest, indent=2).encode() + b"\n", durable=True)
     return done
+
+
+def _check_files(folder: Path, partitions: list[_Partition], before: dict[str, str]) -> None:
+    """Raise UsageError for a file that is there and of which no manifest says that an export has written it."""
+    if not before:
+        check_output_file(folder / MANIFEST_NAME)
+    for partition in partitions:
+        if partition.path not in before:
+            for view in VIEWS:
+                check_output_file(folder / view / partition.path / "data.parquet")
 
 
 def _is_ours(path: str) -> bool:

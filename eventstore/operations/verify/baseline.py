@@ -15,6 +15,7 @@ from pathlib import Path
 
 from eventstore.errors import InputError
 from eventstore.format.records import Finding
+from eventstore.run.output_path import check_output_file
 from eventstore.stream.atomic_file import replace_file
 
 
@@ -52,5 +53,14 @@ def read_baseline(path: Path) -> Counter[str]:
 
 
 def write_baseline(path: Path, lines: Iterable[str]) -> None:
-    """Write a baseline, sorted. Raises OutputError if it can't be written."""
+    """Write a baseline, sorted. Raises OutputError if it can't be written, UsageError in place of any other file."""
+    check_output_file(path, is_ours=_is_baseline)
     replace_file(path, "".join(f"{line}\n" for line in sorted(lines)).encode(), durable=True)
+
+
+def _is_baseline(path: Path) -> bool:
+    try:
+        lines = read_baseline(path)
+    except InputError:
+        return False
+    return all(isinstance(members := json.loads(line), dict) and "code" in members for line in lines)
