@@ -23,8 +23,11 @@ WRITES: dict[tuple[str, str], Callable[[Path, Path], list]] = {
     ("verify", "--write-baseline"): lambda run, to: ["verify", run, "--write-baseline", to],
 }
 READS = {
-    ("diagnose", "--history"), ("diff", "--history"), ("query", "--file"), ("reuse", "--root"), ("verify", "--baseline"),
-}  # fmt: skip
+    ("diagnose", "--history"),
+    ("query", "--file"),
+    ("reuse", "--root"),
+    ("verify", "--baseline"),
+}
 
 
 def path_options() -> set[tuple[str, str]]:

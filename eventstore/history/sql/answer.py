@@ -25,7 +25,8 @@ class Inquiry(Struct, frozen=True, kw_only=True):
     """What is asked of which runs, and within which limits.
 
     `memory` is an amount as DuckDB writes it; `out` the file that the answer is written to, if it is; one that exists
-    is replaced only with `overwrite`. `given` are the values that a person gave for the parameters of a canned `question`.
+    is replaced only with `overwrite`. `given` are the values that a person gave for the parameters of a canned
+    `question`.
     """
 
     sql: str
