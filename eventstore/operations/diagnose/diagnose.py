@@ -78,6 +78,7 @@ def diagnose_run(
     diagnosis = diagnose(facts)
     report = _report(view, liveness, facts, diagnosis)
     report |= aftermath.describe(run_dir, view.rows, view.marks, results, view.run.files.params, facts.total_tasks)
+    _doubt_score(report["score"], facts.contradictions)
     report["secrets"] = secrets_in(facts, log)
     report["log"] = {"lines": log.lines, "levels": log.levels, "last_time": log.last_time, "problem": log.problem}
     report["next_steps"] = next_steps(run_dir, diagnosis, report)
@@ -116,6 +117,14 @@ def _facts(view: View, log: LogFacts, issues: list[IssueFact], liveness: Livenes
     if not view.ended_in_stream and not view.analysis_only and view.events:
         facts.log_went_on_seconds = _went_on(view, log)
     return facts
+
+
+def _doubt_score(score: Json, found: list[Finding]) -> None:
+    """A score that does not follow from the results is not usable."""
+    wrong = [finding for finding in found if finding.file == "metrics.json"]
+    if wrong:
+        score["usable"] = False
+        score["reasons"] = [f"metrics.json: {wrong[0].message}", *score["reasons"]]
 
 
 def contradictions(report: Report, run_dir: Path) -> list[Finding]:
