@@ -8,6 +8,7 @@ from eventstore.format.events import Json
 from eventstore.run.liveness import Life
 from projections.diagnose.diagnose import Certainty
 from projections.diagnose.facts import Evidence
+from projections.sessions import Closing
 from projections.timeline.in_flight import Flight
 
 from .typed import typed
@@ -149,7 +150,10 @@ class LogSummary(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class DiagnoseReport(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Why a run ended as it did: causes with the first one first, what was in flight, what is left, what to do."""
+    """Why a run ended as it did: causes with the first one first, what was in flight, what is left, what to do.
+
+    `closed` is what `close` saw of the run's writer when it gave the run its end.
+    """
 
     schema: Literal["compass-es.diagnose.v1"] = "compass-es.diagnose.v1"
     run_id: str | None
@@ -166,6 +170,7 @@ class DiagnoseReport(Struct, kw_only=True, forbid_unknown_fields=True):
     last_event_at: str | None
     duration_seconds: float | None
     clock_stepped: bool
+    closed: Closing | None
     longest_gap_seconds: float | None
     counts: dict[str, int]
     stream: StreamFacts
