@@ -6,7 +6,10 @@ Pure: bytes and text come in. The value of a credential is no part of any findin
 import re
 from collections.abc import Iterable
 
+from eventstore.format import codec
+from eventstore.format.events import KNOWN_EVENTS
 from eventstore.format.records import Block
+from eventstore.redaction.found import announced_secrets
 from eventstore.redaction.redactor import find_secrets
 from projections.fold import place_events
 
@@ -16,23 +19,7 @@ LOG_NAME = "run.log"
 _LOG_LINE = re.compile(rb"\d\d:\d\d:\d\d [A-Z]+ +\S")
 _SINK_FAILED = b"Progress sink failed: "
 _DIGITS = b"0123456789."
-_TEXTUAL = frozenset({"run_started", "phase_changed", "execution_plan_resolved", "attempt_retry", "run_finished"})
-EVENTS = place_events(
-    takes=_TEXTUAL,
-    passes_over={
-        "tasks_loaded",
-        "reuse_loaded",
-        "task_started",
-        "attempt_started",
-        "attempt_finished",
-        "partial_saved",
-        "task_finished",
-        "summary_started",
-        "metric_artifacts_written",
-        "stream_repaired",
-        "records_lost",
-    },
-)
+EVENTS = place_events(takes=frozenset(KNOWN_EVENTS), passes_over=frozenset())  # any payload may hold a credential
 _TAIL = b'"orchestration_id"'
 _MAX_SEEN = 4096
 
@@ -89,10 +76,9 @@ class StreamSecrets:
         lines, heads = block.lines, block.heads
         for index in filled:
             event = heads[index].event
-            if event not in _TEXTUAL:
-                continue
             line = lines[index]
-            payload = line[line.find(b'"payload"') : line.rfind(_TAIL)]
+            start, end = line.find(b'"payload"'), line.rfind(_TAIL)
+            payload = line[start:end] if 0 <= start < end else line  # members in another order: the whole line
             if payload == self._last.get(event):
                 continue
             self._last[event] = payload
@@ -100,10 +86,13 @@ class StreamSecrets:
             if key not in self._seen:
                 if len(key) < 4096 and len(self._seen) < _MAX_SEEN:
                     self._seen.add(key)
-                self._look(block, index, payload)
+                self._look(block, index, payload, line)
 
-    def _look(self, block: Block, index: int, payload: bytes) -> None:
-        for kind in dict.fromkeys(match.kind for match in find_secrets(payload.decode("utf-8", "replace"))):
+    def _look(self, block: Block, index: int, payload: bytes, line: bytes) -> None:
+        kinds = [match.kind for match in find_secrets(payload.decode("utf-8", "replace"))]
+        if not kinds:  # what the text doesn't show may stand in the order of its members
+            kinds += announced_secrets(codec.parse_object(line).get("payload"))
+        for kind in dict.fromkeys(kinds):
             place, task_id = Place(block, index), block.heads[index].task_id
             self._notes.add("secret", f"what looks like a credential ({kind})", place, task_id=task_id)
 

@@ -9,10 +9,12 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eventstore.errors import InputError
+from eventstore.format.events import SPECIFIED_EVENTS
 from eventstore.operations.verify.verify import NOT_TO_THE_END, Options, verify_paths, verify_run
 from eventstore.run.directory import RunDir
 from eventstore.stream.scan import scan
@@ -416,3 +418,52 @@ def test_it_can_be_called_from_a_shell(runs_root: Path) -> None:
     path = str(runs_root / RUNS["r_ok"])
     done = subprocess.run([sys.executable, "-c", script, "verify", path], capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and done.stdout.endswith("1 info\n")
+
+
+CANARY = "ghp_" + "Q7w8E9r0T1y2U3i4O5p6A7s8D9f0G1h2J3k4"
+ANNOUNCED = [
+    {"argv": ["tool", "--api-key", "hunter2-of-mine"]},
+    {"header": ["Authorization", "hunter2-of-mine"]},
+    {"passwords": ["hunter2-of-mine", "letmein-again"]},
+    {"variables": [{"name": "DB_PASSWORD", "value": "hunter2-of-mine"}]},
+]
+
+
+def with_payload(run: Path, event: str, payload: dict[str, Any], *, first: bool = False) -> None:
+    """Give the first record of a kind a payload, which then may stand at the front of its line."""
+    lines = (run / "progress.jsonl").read_bytes().splitlines(keepends=True)
+    index = next(i for i, line in enumerate(lines) if json.loads(line)["event"] == event)
+    members = json.loads(lines[index]) | {"payload": payload}
+    if first:
+        members = {"orchestration_id": members.pop("orchestration_id"), **members}
+    lines[index] = json.dumps(members).encode() + b"\n"
+    (run / "progress.jsonl").write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("event", sorted(SPECIFIED_EVENTS))
+def test_credentials_are_found_in_payloads_of_every_kind(
+    run_dir: Callable[[str], Path], event: str, first: bool
+) -> None:
+    """Whatever the event, and whatever the order of its members."""
+    run = run_dir("r_retry")
+    if event.encode() not in (run / "progress.jsonl").read_bytes():
+        line = json.loads((run / "progress.jsonl").read_bytes().splitlines()[-1]) | {"event": event}
+        with (run / "progress.jsonl").open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+    with_payload(run, event, {"note": f"key {CANARY}"}, first=first)
+    assert one(run)["secret"] == 1
+
+
+@pytest.mark.parametrize("payload", ANNOUNCED)
+def test_what_writing_masks_because_of_what_stands_before_it_is_reported(
+    run_dir: Callable[[str], Path], payload: dict[str, Any]
+) -> None:
+    """Options and their values, headers, lists of secrets, names and values: in payloads and in small files."""
+    run = run_dir("r_ok")
+    assert "secret" not in one(run)
+    with_payload(run, "phase_changed", payload)
+    assert one(run)["secret"] == 1
+    info = json.loads((run / "params.json").read_text())
+    (run / "params.json").write_text(json.dumps({**info, "extra": payload}))
+    assert one(run)["secret"] == 2

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from eventstore.format.records import WholeNumber
 from projections.timeline.rows import AttemptRow, JsonText, Moment, PhaseRow, RetryRow, TaskRow
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Part of the catalog's file name: a catalog of another version is simply not this one."""
 
 AGENTCOMPASS, COMPASS_ES = "agentcompass", "compass_es"
