@@ -29,32 +29,21 @@ _NAMES = tuple(
         ("token", "token"),
         ("secret", "secret"),
         ("passw", "passw(?:or)?d"),
-        ("passphrase", "passphrase"),
+        ("passp", "passphrase"),
+        ("pass", "pass"),
         ("pwd", "pwd"),
         ("authorization", "authorization"),
         ("cookie", "cookie"),
-        ("credential", "credentials?"),
+        ("credential", "credentials?(?:_json)?"),
         ("jwt", "jwt"),
         ("aksk", "aksk"),
-        ("key_data", "key_data"),
-        ("key-data", "key-data"),
-        ("key_hex", "key_hex"),
-        ("s_json", "credentials_json"),
-        ("key_json", "key_json"),
-        ("key_base64", "key_base64"),
-        ("key_pem", "key_pem"),
-        ("pgpass", "pgpass"),
-        ("_pass", "_pass"),
-        ('pass"', "pass"),
-        ("pass\\", "pass"),
-        ("pass'", "pass"),
+        ("key_", "key_(?:data|hex|json|base64|pem)"),
+        ("key-d", "key-data"),
         ("_pat", "_pat"),
         ("_auth", "_auth"),
         ("dsn", "dsn"),
         ("salt", "salt"),
-        ('bearer"', "bearer"),
-        ("bearer\\", "bearer"),
-        ("bearer'", "bearer"),
+        ("bearer", "bearer"),
     )
 )
 
@@ -127,8 +116,9 @@ def is_placeholder(value: str) -> bool:
 def assigned_secrets(text: str, lowered: str) -> Iterator[Span]:
     """Values that a name announces. `lowered` is `text` in lower case, with the same length."""
     has_logprobs = "logprob" in lowered
+    no_pass = "pass" not in lowered
     for needle, pattern in _NAMES:
-        if needle not in lowered:
+        if (no_pass and needle[:4] == "pass") or needle not in lowered:
             continue
         position = 0
         while (found := pattern.search(lowered, position)) is not None:
@@ -298,10 +288,11 @@ def _is_code(value: str, name: _Name, follower: str) -> bool:
 
 # --- whole objects: "headers": {…}, "env": {…} ---
 
-_CONTAINER = re.compile(
-    rf"(?:{'|'.join(sorted(CONTAINER_NAMES, key=len, reverse=True))})(\\{{0,127}}[\"'])[ \t]{{0,8}}:\s{{0,8}}(?=[{{\[])"
+_CONTAINERS = tuple(
+    (ending, re.compile(rf"{ending}(\\{{0,127}}[\"'])[ \t]{{0,8}}:\s{{0,8}}(?=[{{\[])"))
+    for ending in ("headers", "env", "auth", "authentication", "credentials", "variables")
 )
-CONTAINER_NEEDLES = ("headers", "env", "auth", "credentials")
+"""How the names of `CONTAINER_NAMES` end; a literal is found faster than one of many."""
 _PIECE = re.compile(
     r"[{}\[\]]|:|\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\\{1,127}[\"'][^\"']*+[\"']|[^\s{}\[\],:\"'\\]+", re.DOTALL
 )
@@ -312,12 +303,14 @@ def contained_secrets(text: str, lowered: str) -> Iterator[Span]:
 
     An object that is cut off before its end is left to the other rules, which need no structure.
     """
-    position = 0
-    while (found := _CONTAINER.search(lowered, position)) is not None:
-        start = found.start()
-        quoted = lowered[start - 1 : start] == found[1][-1]
-        spans, position = _leaves(text, found.end()) if quoted else ([], found.end())
-        yield from spans
+    for ending, pattern in _CONTAINERS:
+        position = 0
+        while ending in lowered and (found := pattern.search(lowered, position)) is not None:
+            head = lowered[max(0, found.start() - _LONGEST_NAME) : found.end() - len(found[0]) + len(ending)]
+            name = head[len(head.rstrip("abcdefghijklmnopqrstuvwxyz_")) :]
+            quoted = name in CONTAINER_NAMES and head[-len(name) - 1 : -len(name)] == found[1][-1]
+            spans, position = _leaves(text, found.end()) if quoted else ([], found.end())
+            yield from spans
 
 
 def _leaves(text: str, start: int) -> tuple[list[Span], int]:

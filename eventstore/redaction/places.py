@@ -22,30 +22,41 @@ def _rule(word: str, pattern: str) -> tuple[str, re.Pattern[str]]:
     return word, re.compile(pattern)
 
 
+def _argument(sign: str, word: str, pattern: str) -> tuple[str, str, re.Pattern[str]]:
+    return sign, word, re.compile(pattern)
+
+
 _PROGRAMS = (
-    _rule("mysql", rf"mysql(?:admin|dump|import|show|check|pump|sh)?[ \t]{_SKIPPED}(?<=[ \t])-p{_ARGUMENT}"),
-    _rule("mariadb", rf"mariadb(?:-admin|-dump)?[ \t]{_SKIPPED}(?<=[ \t])-p{_ARGUMENT}"),
-    _rule("sshpass", rf"sshpass[ \t]{{1,4}}(?:-v[ \t]{{1,4}})?-p[ \t]{{0,4}}{_ARGUMENT}"),
-    _rule(
+    _argument(" -p", "mysql", rf"mysql(?:admin|dump|import|show|check|pump|sh)?[ \t]{_SKIPPED}(?<=[ \t])-p{_ARGUMENT}"),
+    _argument(" -p", "mariadb", rf"mariadb(?:-admin|-dump)?[ \t]{_SKIPPED}(?<=[ \t])-p{_ARGUMENT}"),
+    _argument(" -p", "sshpass", rf"sshpass[ \t]{{1,4}}(?:-v[ \t]{{1,4}})?-p[ \t]{{0,4}}{_ARGUMENT}"),
+    _argument(
+        " -p",
         " login",
         r"(?:docker|podman|nerdctl|buildah|skopeo|helm registry|oras|az)[ \t]login[ \t]"
         rf"{_SKIPPED}(?<=[ \t])-p[ \t=]{{1,4}}{_ARGUMENT}",
     ),
-    _rule("wandb", r"wandb[ \t]login[ \t]{1,4}(?:--[a-z]{3,20}[ \t]{1,4}){0,4}[\"']?([A-Za-z0-9_-]{20,200})"),
-    _rule("redis-cli", rf"redis-cli[ \t]{_SKIPPED}(?<=[ \t])-a[ \t]{{1,4}}{_ARGUMENT}"),
-    _rule("ldap", rf"ldap(?:search|modify|add|whoami)[ \t]{_SKIPPED}(?<=[ \t])-w[ \t]{{1,4}}{_ARGUMENT}"),
-    _rule("unzip", rf"unzip[ \t]{_SKIPPED}(?<=[ \t])-P[ \t]{{1,4}}{_ARGUMENT}"),
-    _rule("openssl", rf"openssl[ \t]{_SKIPPED}[ \t]-pass(?:in|out)?[ \t]{{1,4}}\\{{0,64}}[\"']?pass:({_VALUE})"),
-    _rule(
+    _argument(
+        " login", "wandb", r"wandb[ \t]login[ \t]{1,4}(?:--[a-z]{3,20}[ \t]{1,4}){0,4}[\"']?([A-Za-z0-9_-]{20,200})"
+    ),
+    _argument(" -a", "redis-cli", rf"redis-cli[ \t]{_SKIPPED}(?<=[ \t])-a[ \t]{{1,4}}{_ARGUMENT}"),
+    _argument(" -w", "ldap", rf"ldap(?:search|modify|add|whoami)[ \t]{_SKIPPED}(?<=[ \t])-w[ \t]{{1,4}}{_ARGUMENT}"),
+    _argument(" -P", "unzip", rf"unzip[ \t]{_SKIPPED}(?<=[ \t])-P[ \t]{{1,4}}{_ARGUMENT}"),
+    _argument(
+        " -pass", "openssl", rf"openssl[ \t]{_SKIPPED}[ \t]-pass(?:in|out)?[ \t]{{1,4}}\\{{0,64}}[\"']?pass:({_VALUE})"
+    ),
+    _argument(
+        " set",
         "configure set",
         rf"configure set[ \t]{{1,4}}[a-z_.]{{0,40}}(?:secret_access_key|session_token)[ \t]{{1,4}}{_ARGUMENT}",
     ),
-    _rule(
+    _argument(
+        "chpasswd",
         "chpasswd",
         r"echo[ \t]{1,4}\\{0,64}[\"']?[a-z_][a-z0-9_-]{0,31}:"
         rf"({_VALUE})\\{{0,64}}[\"']?[ \t]{{0,4}}\|[ \t]{{0,4}}(?:sudo[ \t])?chpasswd",
     ),
-    _rule("smbclient", rf"smbclient[ \t]{_SKIPPED}-U[ \t]{{0,4}}\\{{0,64}}[\"']?[\w.-]{{1,64}}%({_VALUE})"),
+    _argument(" -U", "smbclient", rf"smbclient[ \t]{_SKIPPED}-U[ \t]{{0,4}}\\{{0,64}}[\"']?[\w.-]{{1,64}}%({_VALUE})"),
 )
 _FILES = (
     _rule("machine", rf"machine{_GAP}[\w.:-]{{1,255}}{_GAP}login{_GAP}[^\s\\]{{1,128}}{_GAP}"
@@ -69,7 +80,7 @@ def placed_secrets(text: str, lowered: str) -> Iterator[Span]:
         yield from _attributes(text, lowered)
     if '"domain' in lowered or "httponly" in lowered or "domain\\" in lowered:
         yield from _cookies(text)
-    if ":\n" in text or ":\r" in text or ":\\" in text:
+    if ":\n" in text or ":\r" in text or ":\\n" in text or ":\\\\" in text:
         yield from _values_below(text, lowered)
     if "kind" in text and "Secret" in text and "ata" in text:
         yield from _cluster_secrets(text)
@@ -77,10 +88,9 @@ def placed_secrets(text: str, lowered: str) -> Iterator[Span]:
 
 def argument_secrets(text: str, lowered: str) -> Iterator[Span]:
     """Secrets among the arguments of known programs: `mysql -p…`, `docker login -p …`."""
-    if " -" in text or " login" in text or " set" in text or "chpasswd" in lowered:
-        for word, pattern in _PROGRAMS:
-            if word in lowered:
-                yield from _found(pattern, text, "named_secret")
+    for sign, word, pattern in _PROGRAMS:
+        if sign in text and word in lowered:
+            yield from _found(pattern, text, "named_secret")
 
 
 def _found(

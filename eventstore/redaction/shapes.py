@@ -286,8 +286,8 @@ _SERVICES = (
     _word("discord_token", rf"[MNO]{_W}{{23,25}}\.{_W}{{6}}\.{_W}{{27,40}}", is_random),
     _word("mailgun_key", r"[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}"),
     _anywhere("webhook_url", "hooks.slack", rf"hooks\.slack(?:-gov)?\.com/[a-z]+/({_U}{{16,}})"),
-    _anywhere("webhook_url", "/api/webhooks/", rf"/api/webhooks/([0-9]{{8,}}/{_W}{{20,}})"),
-    _anywhere("webhook_url", "/webhookb2/", rf"/webhookb2/([A-Za-z0-9@-]{{16,120}}/IncomingWebhook/{_U}+)"),
+    _anywhere("webhook_url", "/webhook", rf"/api/webhooks/([0-9]{{8,}}/{_W}{{20,}})"),
+    _anywhere("webhook_url", "/webhook", rf"/webhookb2/([A-Za-z0-9@-]{{16,120}}/IncomingWebhook/{_U}+)"),
     _anywhere("webhook_url", "/open-apis/bot/", rf"/open-apis/bot/(?:v2/)?hook/({_W}{{16,}})"),
 )
 _STANDARDS = (

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .assignments import CONTAINER_NEEDLES, Span, assigned_secrets, contained_secrets, is_placeholder
+from .assignments import Span, assigned_secrets, contained_secrets, is_placeholder
 from .names import MASK
 from .places import is_user_and_password, placed_secrets
 from .shapes import SHAPES, Shape, is_mixed
@@ -137,11 +137,14 @@ _MANY = 1_000
 def _shaped(text: str) -> Iterator[Span]:
     found = [(number, shape) for number, needle, shape in _ACROSS if needle in text]
     # Most shapes are looked for in the different long words of the text, which are few: to search it all costs more.
+    longest = _SHORTEST_PREFIXLESS
     if len(text) < _MANY:
-        words = "\n".join(_LONG_WORDS.findall(text))
+        split = _LONG_WORDS.findall(text)
+        longest = max(map(len, split), default=0)
+        words = "\n".join(split)
     else:
-        split = text.encode("utf-8", "replace").translate(_TO_WORDS).split()
-        words = b"\n".join({word for word in split if len(word) >= _SHORTEST_WORD}).decode("utf-8", "replace")
+        parts = text.encode("utf-8", "replace").translate(_TO_WORDS).split()
+        words = b"\n".join({word for word in parts if len(word) >= _SHORTEST_WORD}).decode("utf-8", "replace")
     if words:
         if len(words) > _MANY or _ANY_PREFIX.search(words) is not None:
             found += [
@@ -149,13 +152,14 @@ def _shaped(text: str) -> Iterator[Span]:
                 for number, needle, shape in _PREFIXED
                 if needle in words and shape.word.search(words) is not None
             ]
-        if _ANY_PREFIXLESS.search(words) is not None:
+        if longest >= _SHORTEST_PREFIXLESS and _ANY_PREFIXLESS.search(words) is not None:
             found += _PREFIXLESS
     for _, shape in sorted(found, key=lambda pair: pair[0]):  # of two for the same characters the first counts
         yield from _matches(shape, text)
 
 
 _SHORTEST_WORD = 14
+_SHORTEST_PREFIXLESS = 26
 _LONG_WORDS = re.compile(rf"[A-Za-z0-9_.-]{{{_SHORTEST_WORD},}}")
 
 
@@ -170,7 +174,7 @@ def _matches(shape: Shape, text: str) -> Iterator[Span]:
 def _in_context(text: str) -> Iterator[Span]:
     lowered = _lowered(text)
     yield from assigned_secrets(text, lowered)
-    if ("{" in text or "[" in text) and _CONTAINER_NAME.search(lowered) is not None:
+    if "{" in text or "[" in text:
         yield from contained_secrets(text, lowered)
     if "@" in text and ("://" in text or "\\/" in text):
         yield from _url_credentials(text)
@@ -183,9 +187,6 @@ def _in_context(text: str) -> Iterator[Span]:
     if "curl" in lowered:
         yield from _curl_user(text)
     yield from placed_secrets(text, lowered)
-
-
-_CONTAINER_NAME = re.compile("|".join(CONTAINER_NEEDLES))
 
 
 def _lowered(text: str) -> str:
