@@ -113,12 +113,15 @@ def is_placeholder(value: str) -> bool:
     return not value or (len(value) <= 100 and _PLACEHOLDER.fullmatch(value) is not None)
 
 
-def assigned_secrets(text: str, lowered: str) -> Iterator[Span]:
-    """Values that a name announces. `lowered` is `text` in lower case, with the same length."""
-    has_logprobs = "logprob" in lowered
-    no_pass = "pass" not in lowered
+def assigned_secrets(text: str, lowered: str, known: str) -> Iterator[Span]:
+    """Values that a name announces.
+
+    `lowered` is `text` in lower case, with the same length; `known` has all its words, in lower case.
+    """
+    has_logprobs = "logprob" in known
+    no_pass = "pass" not in known
     for needle, pattern in _NAMES:
-        if (no_pass and needle[:4] == "pass") or needle not in lowered:
+        if (no_pass and needle[:4] == "pass") or needle not in known:
             continue
         position = 0
         while (found := pattern.search(lowered, position)) is not None:
@@ -298,14 +301,14 @@ _PIECE = re.compile(
 )
 
 
-def contained_secrets(text: str, lowered: str) -> Iterator[Span]:
+def contained_secrets(text: str, lowered: str, known: str) -> Iterator[Span]:
     """Every value inside an object that is the value of a quoted `headers`, `env`, … key, in JSON or a dict's repr.
 
     An object that is cut off before its end is left to the other rules, which need no structure.
     """
     for ending, pattern in _CONTAINERS:
         position = 0
-        while ending in lowered and (found := pattern.search(lowered, position)) is not None:
+        while ending in known and (found := pattern.search(lowered, position)) is not None:
             head = lowered[max(0, found.start() - _LONGEST_NAME) : found.end() - len(found[0]) + len(ending)]
             name = head[len(head.rstrip("abcdefghijklmnopqrstuvwxyz_")) :]
             quoted = name in CONTAINER_NAMES and head[-len(name) - 1 : -len(name)] == found[1][-1]

@@ -32,12 +32,12 @@ _PROGRAMS = (
     _argument(" -p", "sshpass", rf"sshpass[ \t]{{1,4}}(?:-v[ \t]{{1,4}})?-p[ \t]{{0,4}}{_ARGUMENT}"),
     _argument(
         " -p",
-        " login",
+        "login",
         r"(?:docker|podman|nerdctl|buildah|skopeo|helm registry|oras|az)[ \t]login[ \t]"
         rf"{_SKIPPED}(?<=[ \t])-p[ \t=]{{1,4}}{_ARGUMENT}",
     ),
     _argument(
-        " login", "wandb", r"wandb[ \t]login[ \t]{1,4}(?:--[a-z]{3,20}[ \t]{1,4}){0,4}[\"']?([A-Za-z0-9_-]{20,200})"
+        "login", "wandb", r"wandb[ \t]login[ \t]{1,4}(?:--[a-z]{3,20}[ \t]{1,4}){0,4}[\"']?([A-Za-z0-9_-]{20,200})"
     ),
     _argument(" -a", "redis-cli", rf"redis-cli[ \t]{_SKIPPED}(?<=[ \t])-a[ \t]{{1,4}}{_ARGUMENT}"),
     _argument(" -w", "ldap", rf"ldap(?:search|modify|add|whoami)[ \t]{_SKIPPED}(?<=[ \t])-w[ \t]{{1,4}}{_ARGUMENT}"),
@@ -47,7 +47,7 @@ _PROGRAMS = (
     ),
     _argument(
         " set",
-        "configure set",
+        "configure",
         rf"configure set[ \t]{{1,4}}[a-z_.]{{0,40}}(?:secret_access_key|session_token)[ \t]{{1,4}}{_ARGUMENT}",
     ),
     _argument(
@@ -61,35 +61,43 @@ _PROGRAMS = (
 _FILES = (
     _rule("machine", rf"machine{_GAP}[\w.:-]{{1,255}}{_GAP}login{_GAP}[^\s\\]{{1,128}}{_GAP}"
         rf"(?:account{_GAP}[^\s\\]{{1,128}}{_GAP})?password{_GAP}([^\s\\\"']{{1,200}})"),
-    _rule(":5432:", r"(?<![\w.*/:-])[\w.*-]{1,255}:5432:[\w.*-]{1,128}:[\w.*@-]{1,128}:([^\s:\\\"']{3,200})"),
-    _rule(":*:", r"(?<![\w.*/:-])[\w.*-]{1,255}:(?:[0-9]{2,5}|\*):\*:[\w.*@-]{1,128}:([^\s:\\\"']{3,200})"),
+    _rule("5432", r"(?<![\w.*/:-])[\w.*-]{1,255}:5432:[\w.*-]{1,128}:[\w.*@-]{1,128}:([^\s:\\\"']{3,200})"),
+
 )  # fmt: skip
 
 
-def placed_secrets(text: str, lowered: str) -> Iterator[Span]:
-    """Values that stand where a program, or a file of passwords, expects a secret."""
-    yield from argument_secrets(text, lowered)
+_ANY_DATABASE = re.compile(r"(?<![\w.*/:-])[\w.*-]{1,255}:(?:[0-9]{2,5}|\*):\*:[\w.*@-]{1,128}:([^\s:\\\"']{3,200})")
+
+
+def placed_secrets(text: str, lowered: str, known: str) -> Iterator[Span]:
+    """Values that stand where a program, or a file of passwords, expects a secret.
+
+    `lowered` is `text` in lower case, with the same length; `known` has all its words, in lower case.
+    """
+    yield from argument_secrets(text, known)
     for word, pattern in _FILES:
-        if word in lowered:
+        if word in known:
             yield from _found(pattern, text, "named_secret")
-    if '"auth' in lowered or "auth\\" in lowered:
+    if "auth" in known:
         yield from _found(_DOCKER_AUTH, text, "basic_credentials", is_user_and_password)
+    if ":*:" in text:
+        yield from _found(_ANY_DATABASE, text, "named_secret")
     if "</" in text:
         yield from _tags(text)
-    if "value=" in lowered:
-        yield from _attributes(text, lowered)
-    if '"domain' in lowered or "httponly" in lowered or "domain\\" in lowered:
+    if "value=" in text:
+        yield from _attributes(text)
+    if "domain" in known or "httponly" in known:
         yield from _cookies(text)
     if ":\n" in text or ":\r" in text or ":\\n" in text or ":\\\\" in text:
         yield from _values_below(text, lowered)
-    if "kind" in text and "Secret" in text and "ata" in text:
+    if "kind" in known and "secret" in known and "data" in known:
         yield from _cluster_secrets(text)
 
 
-def argument_secrets(text: str, lowered: str) -> Iterator[Span]:
+def argument_secrets(text: str, known: str) -> Iterator[Span]:
     """Secrets among the arguments of known programs: `mysql -p…`, `docker login -p …`."""
     for sign, word, pattern in _PROGRAMS:
-        if sign in text and word in lowered:
+        if word in known and sign in text:
             yield from _found(pattern, text, "named_secret")
 
 
@@ -136,7 +144,7 @@ _ATTRIBUTES = re.compile(r"(?:key|name)=(?:\\{0,64}[\"'])([\w.-]{3,60})"
     r"\\{0,64}[\"']\s{1,8}value=(?:\\{0,64}[\"'])([^\"'\r\n\\]{4,200})", re.IGNORECASE)  # fmt: skip
 
 
-def _attributes(text: str, lowered: str) -> Iterator[Span]:
+def _attributes(text: str) -> Iterator[Span]:
     for found in _ATTRIBUTES.finditer(text):
         name, value = found[1], found[2]
         if (

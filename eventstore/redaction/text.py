@@ -79,11 +79,12 @@ def _merged(spans: list[Span], text: str) -> list[Match]:
 
 def _spans(text: str, secrets: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
+    known = text if len(text) < _MANY else _vocabulary(text)
     for secret in secrets:
         if secret in text and len(secret) >= SHORTEST_LITERAL:
             spans += (("literal", found.start(), found.end()) for found in re.finditer(re.escape(secret), text))
     if _LONG_WORD.search(text) is not None or "-----BEGIN" in text:
-        spans += _shaped(text)
+        spans += _shaped(text, known)
     if (
         ":" in text
         or "=" in text
@@ -97,7 +98,7 @@ def _spans(text: str, secrets: Sequence[str]) -> list[Span]:
         or "configure" in text
         or "</" in text
     ):
-        spans += _in_context(text)
+        spans += _in_context(text, known)
     return spans
 
 
@@ -130,21 +131,21 @@ _PREFIXLESS = tuple((number, shape) for number, shape in _NUMBERED if not shape.
 _ACROSS = tuple((number, shape.needle, shape) for number, shape in _NUMBERED if not _is_word(shape))
 _ANY_PREFIX = re.compile(_any_of(needle for _, needle, _ in _PREFIXED))
 _ANY_PREFIXLESS = re.compile("|".join(shape.body for _, shape in _PREFIXLESS))
+_SPELLED = frozenset(needle for _, needle, _ in _ACROSS if set(needle.encode()) <= _WORD_CHARACTERS)
 _MANY = 1_000
-"""From here on a search for each prefix is faster than one for any."""
+"""From here on a search for each prefix is faster than one for any, and the words of a text than the text."""
 
 
-def _shaped(text: str) -> Iterator[Span]:
-    found = [(number, shape) for number, needle, shape in _ACROSS if needle in text]
-    # Most shapes are looked for in the different long words of the text, which are few: to search it all costs more.
-    longest = _SHORTEST_PREFIXLESS
-    if len(text) < _MANY:
-        split = _LONG_WORDS.findall(text)
-        longest = max(map(len, split), default=0)
-        words = "\n".join(split)
-    else:
-        parts = text.encode("utf-8", "replace").translate(_TO_WORDS).split()
-        words = b"\n".join({word for word in parts if len(word) >= _SHORTEST_WORD}).decode("utf-8", "replace")
+def _vocabulary(text: str) -> str:
+    """The different words of a text, one a line. Records repeat themselves: it is far shorter, and rules out as much."""
+    words = set(text.encode("utf-8", "replace").translate(_TO_WORDS).split())
+    return b"\n".join(words).decode("utf-8", "replace")
+
+
+def _shaped(text: str, known: str) -> Iterator[Span]:
+    found = [(number, shape) for number, needle, shape in _ACROSS if needle in (known if needle in _SPELLED else text)]
+    split = _LONG_WORDS.findall(known)
+    words = "\n".join(split)
     if words:
         if len(words) > _MANY or _ANY_PREFIX.search(words) is not None:
             found += [
@@ -152,7 +153,7 @@ def _shaped(text: str) -> Iterator[Span]:
                 for number, needle, shape in _PREFIXED
                 if needle in words and shape.word.search(words) is not None
             ]
-        if longest >= _SHORTEST_PREFIXLESS and _ANY_PREFIXLESS.search(words) is not None:
+        if max(map(len, split)) >= _SHORTEST_PREFIXLESS and _ANY_PREFIXLESS.search(words) is not None:
             found += _PREFIXLESS
     for _, shape in sorted(found, key=lambda pair: pair[0]):  # of two for the same characters the first counts
         yield from _matches(shape, text)
@@ -171,22 +172,23 @@ def _matches(shape: Shape, text: str) -> Iterator[Span]:
             yield shape.kind, start, end
 
 
-def _in_context(text: str) -> Iterator[Span]:
+def _in_context(text: str, known: str) -> Iterator[Span]:
     lowered = _lowered(text)
-    yield from assigned_secrets(text, lowered)
+    known = lowered if known is text else known.lower()
+    yield from assigned_secrets(text, lowered, known)
     if "{" in text or "[" in text:
-        yield from contained_secrets(text, lowered)
+        yield from contained_secrets(text, lowered, known)
     if "@" in text and ("://" in text or "\\/" in text):
         yield from _url_credentials(text)
     if ("?" in text or "&" in text) and any(name in lowered for name in _PARAMETER_ENDS):
         yield from _url_parameters(lowered)
-    if "bearer" in lowered:
+    if "bearer" in known:
         yield from _bearer(lowered)
-    if "basic" in lowered:
+    if "basic" in known:
         yield from _basic(text, lowered)
-    if "curl" in lowered:
+    if "curl" in known:
         yield from _curl_user(text)
-    yield from placed_secrets(text, lowered)
+    yield from placed_secrets(text, lowered, known)
 
 
 def _lowered(text: str) -> str:
