@@ -85,7 +85,7 @@ def print_json(value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it, masked: structs as objects, numbers that JSON has no form for as null."""
+    """Return a value as JSON can hold it, masked: structs as objects, numbers that JSON has no form for as null."""
     from eventstore.operations.masking import mask_document
 
     return _plain(mask_document(value))
@@ -115,7 +115,7 @@ def print_table(
 def build_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), as_it_is: bool = False
 ) -> Any:
-    """A table to print, or to put on a live page; its cells are cleaned."""
+    """Return a table to print, or to put on a live page; its cells are cleaned."""
     from rich import box
     from rich.table import Table
 
@@ -150,7 +150,7 @@ def stack(parts: Iterable[Any]) -> Any:
 
 
 def live_page() -> Any:
-    """A page on the terminal that is drawn anew by `update(what, refresh=True)`; cut where the terminal ends."""
+    """Return a page on the terminal that is drawn anew by `update(what, refresh=True)`; cut where the terminal ends."""
     from rich.live import Live
 
     return Live(console=console(), auto_refresh=False, vertical_overflow="crop", transient=False)
@@ -174,7 +174,7 @@ def console() -> Any:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time for people, `1h 02m` or `4.2s`."""
+    """Return a length of time for people, `1h 02m` or `4.2s`."""
     if seconds is None or not math.isfinite(seconds):
         return ""
     if abs(seconds) < 60:
@@ -260,5 +260,5 @@ def _silence_stdout() -> None:
 
 
 def clean_json(value: Any) -> str:
-    """A JSON document for a terminal, masked."""
+    """Return a JSON document for a terminal, masked."""
     return json.dumps(plain(value), indent=2)

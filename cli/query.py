@@ -126,7 +126,7 @@ def _print_plan(plan: str) -> int:
 
 
 def _sql(words: tuple[str, ...], sql_file: Path | None) -> tuple[str, tuple[str, ...]]:
-    """The SQL, and the paths that follow it."""
+    """Return the SQL, and the paths that follow it."""
     if sql_file is not None:
         try:
             return sql_file.read_text("utf-8"), words
@@ -170,7 +170,7 @@ def _values(asked: "Question | None", given: dict[str, str]) -> dict[str, str | 
 
 
 def _masked(answer: Any) -> Any:
-    """The same answer, each row masked as it comes."""
+    """Return the same answer, each row masked as it comes."""
     from eventstore.operations.masking import mask_row
 
     return replace(answer, rows=(mask_row(answer.names, answer.kinds, row) for row in answer.rows))

@@ -17,7 +17,7 @@ _NUMERIC = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL\
 
 
 def is_numeric(kind: str) -> bool:
-    """Whether a column of this DuckDB type holds numbers."""
+    """Return whether a column of this DuckDB type holds numbers."""
     return _NUMERIC.fullmatch(kind) is not None
 
 
@@ -41,7 +41,7 @@ def plain_value(value: Any, kind: str = "") -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """What a JSON column holds; the text itself where a JSON document could not say the same (NaN in it)."""
+    """Return what a JSON column holds; the text itself where a JSON document could not say the same (NaN in it)."""
 
     def refuse(name: str) -> None:
         raise ValueError(name)
@@ -53,7 +53,7 @@ def _parsed(text: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as a cell of a table or of a CSV file."""
+    """Return a value as a cell of a table or of a CSV file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
@@ -87,7 +87,7 @@ def _objects(names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Column names, a repeated one numbered, so that no value is lost in an object."""
+    """Return column names, a repeated one numbered, so that no value is lost in an object."""
     seen: dict[str, int] = {}
     unique = []
     for name in names:
@@ -118,7 +118,7 @@ def _write_csv(out: TextIO, names: Sequence[str], rows: Iterable[Sequence[Any]],
 
 
 def _field(text: str) -> str:
-    """A field, in quotes where it holds what ends one; the library's writer forgets a carriage return."""
+    """Return a field, in quotes where it holds what ends one; the library's writer forgets a carriage return."""
     return '"' + text.replace('"', '""') + '"' if _ENDS_A_FIELD.search(text) else text
 
 
@@ -153,7 +153,7 @@ def write_markdown(out: TextIO, names: Sequence[str], kinds: Sequence[str], rows
 def write_table(
     names: Sequence[str], kinds: Sequence[str], rows: Iterable[Sequence[Any]], limit: int | None
 ) -> tuple[int, bool]:
-    """A table on stdout, at most `limit` rows; returns how many there were, and whether more were left out."""
+    """Print a table of at most `limit` rows, and return how many there were and whether more were left out."""
     rows = iter(rows)
     shown = [[None if v is None else _text(v) for v in row] for row in islice(rows, limit)]
     more = next(rows, None) is not None  # before anything is printed: an error that comes late leaves no half an answer

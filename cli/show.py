@@ -67,7 +67,7 @@ def _print_page(page: RunPage) -> None:
 
 
 def eta_words(finishes: Any) -> str:
-    """The expected end as a middle and an honest range."""
+    """Return the expected end as a middle and an honest range."""
     low, high = output.duration(finishes.low_seconds), output.duration(finishes.high_seconds)
     return f"about {output.duration(finishes.remaining_seconds)} ({low} to {high})"
 

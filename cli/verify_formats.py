@@ -18,7 +18,7 @@ _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def sarif(findings: Iterable[Finding]) -> dict[str, Any]:
-    """A SARIF 2.1.0 log with the whole catalogue as rules."""
+    """Return a SARIF 2.1.0 log with the whole catalogue as rules."""
     rules = [
         {
             "id": rule.code,

@@ -110,7 +110,7 @@ def _boards(pages: list[WatchPage]) -> Iterator[Any]:
 
 
 def _rows(pages: list[WatchPage]) -> Iterator[list[Any]]:
-    """A row a run, those that live first; runs of one orchestration stand together, below a row of their sums."""
+    """Yield a row a run, those that live first; runs of one orchestration stand together, below a row of their sums."""
     groups: dict[Any, list[WatchPage]] = {}
     for page in pages:
         together = page.origin.orchestration_id if page.origin is not None else None
@@ -168,7 +168,7 @@ def _cells(page: WatchPage) -> list[Any]:
 
 
 def _tail(name: str, shown: int = RUN_KEY_SHOWN) -> str:
-    """The end of a path or an id, where runs differ."""
+    """Return the end of a path or an id, where runs differ."""
     return name if len(name) <= shown else f"…{name[1 - shown :]}"
 
 
@@ -197,7 +197,7 @@ def _eta(finishes: Any) -> str:
 
 
 def _board(page: WatchPage) -> Iterator[Any]:
-    """One run's board: lines and tables."""
+    """Yield one run's board: lines and tables."""
     clean, life = output.clean, page.life
     yield f"{clean(page.run_id or page.run_key)}  {clean(page.status or 'no status')}" + (
         f" ({life.state})" if life else ""

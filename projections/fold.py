@@ -55,7 +55,7 @@ class BlockStream(Protocol):
 
 
 def fold(projection: Any, stream: Iterable[Recorded] | BlockStream, base: Base | None = None) -> Any:
-    """The state of `projection` after all records of `stream`."""
+    """Return the state of `projection` after all records of `stream`."""
     state = projection.initial(base or Base())
     apply_block = getattr(projection, "apply_block", None)
     if apply_block is None:
@@ -68,12 +68,12 @@ def fold(projection: Any, stream: Iterable[Recorded] | BlockStream, base: Base |
 
 
 def blocks_of(stream: Iterable[Recorded] | BlockStream) -> Iterable[Block]:
-    """The stream in batches: as it offers them, else one record each."""
+    """Return the stream in batches: as it offers them, else one record each."""
     return stream.blocks() if isinstance(stream, BlockStream) else map(block_of, stream)
 
 
 def block_of(record: Recorded) -> Block:
-    """A batch of one. An event that was never a line is encoded, so that all projections see the same thing."""
+    """Return a batch of one. An event that was never a line is encoded, so that all projections see the same thing."""
     event = record.event
     head = Head(event.run_id, event_name(event), event.timestamp, event.task_id)
     line = record.line or codec.encode(event)

@@ -78,7 +78,7 @@ class Coverage(Struct, frozen=True, kw_only=True):
 
     @property
     def usable(self) -> bool:
-        """Whether a score can be used: at least one attempt was answered."""
+        """True where a score can be used: at least one attempt was answered."""
         return self.answered > 0
 
 

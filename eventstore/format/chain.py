@@ -87,7 +87,7 @@ class Chain:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing stands between the last sealed line and here that a later line might explain."""
+        """True where nothing stands between the last sealed line and here that a later line might explain."""
         return self._damaged == 0 and not self._missing
 
     def advance(self, last: Link) -> None:

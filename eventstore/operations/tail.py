@@ -88,7 +88,7 @@ class Tail:
 
     @property
     def has_stream(self) -> bool:
-        """Whether the run has a stream at all."""
+        """True where the run has a stream at all."""
         return os.path.lexists(self._follower.path)
 
     @property

@@ -91,7 +91,7 @@ class View(Struct, kw_only=True):
 
     @property
     def analysis_only(self) -> bool:
-        """Whether the stream is that of a re-analysis, which describes no evaluation."""
+        """True where the stream is that of a re-analysis, which describes no evaluation."""
         return run_info.is_analysis_only(self.info_state)
 
     # -- times
@@ -118,7 +118,7 @@ class View(Struct, kw_only=True):
 
     @property
     def clock_stepped(self) -> bool:
-        """Whether the clock went back so far that the run's end lies before its start."""
+        """True where the clock went back so far that the run's end lies before its start."""
         return self._times.clock_stepped
 
     # -- how it ended
@@ -130,7 +130,7 @@ class View(Struct, kw_only=True):
 
     @property
     def ended_in_stream(self) -> bool:
-        """Whether the stream has the evaluation's terminal event."""
+        """True where the stream has the evaluation's terminal event."""
         return self.info_state.ended is not None and not self.analysis_only
 
     @property

@@ -139,7 +139,7 @@ class Watched:
 
     @property
     def writing(self) -> bool:
-        """Whether its writer lives, as of the last search."""
+        """True where its writer lives, as of the last search."""
         return self.liveness is not None and self.liveness.writing
 
     def page(self, now: float) -> WatchPage:
@@ -227,19 +227,19 @@ class Watch:
         return len(self.runs) > before
 
     def pages(self) -> Iterator[WatchPage]:
-        """The boards, in the order of the runs' paths."""
+        """Yield the boards, in the order of the runs' paths."""
         now = self._clock()
         for key in sorted(self.runs):
             yield self.runs[key].page(now)
 
     @property
     def single(self) -> bool:
-        """Whether the folder is a run itself, and not one above runs."""
+        """True where the folder is a run itself, and not one above runs."""
         return is_run_dir(self.root)
 
     @property
     def over(self) -> bool:
-        """Whether no run can change any more, as far as is known."""
+        """True where no run can change any more, as far as is known."""
         return all(run.liveness is not None and not run.writing for run in self.runs.values())
 
     def wait(self, seconds: float) -> bool:

@@ -40,7 +40,7 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def normal_name(name: str) -> str:
-    """Lower case, every run of other characters one underscore: `X-Api-Key` is `x_api_key`."""
+    """Return lower case, every run of other characters one underscore: `X-Api-Key` is `x_api_key`."""
     return "_".join(_ALPHANUMERIC.findall(name.lower()))
 
 
@@ -56,7 +56,7 @@ def is_container_key(name: str) -> bool:
 
 
 def mask_value(value: Any) -> Any:
-    """The mask, except for what holds no secret: None, the empty string, and a lone `${VARIABLE}` reference."""
+    """Return the mask, except for what holds no secret: None, the empty string, and a lone `${VARIABLE}` reference."""
     if value in (None, ""):
         return value
     if isinstance(value, str) and (value == MASK or _REFERENCE.fullmatch(value.strip())):
@@ -100,7 +100,7 @@ def _redact_member(name: str, value: Any) -> Any:
 
 
 def mask_leaves(value: Any) -> Any:
-    """`value` with every leaf masked (see `mask_value`) and its shape kept; tuples become lists."""
+    """Return `value` with every leaf masked (see `mask_value`) and its shape kept; tuples become lists."""
     if isinstance(value, dict):
         return {key_text(key): mask_leaves(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

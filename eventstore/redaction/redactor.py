@@ -62,7 +62,7 @@ def redact(value: Any, secrets: Sequence[str] = ()) -> Any:
 
 
 def redact_values(value: Any, secrets: Sequence[str] = ()) -> Any:
-    """`value` with credentials inside its strings masked; the names of keys play no part."""
+    """Return `value` with credentials inside its strings masked; the names of keys play no part."""
     return _redactor(tuple(secrets), False).redact(value)
 
 
@@ -145,7 +145,7 @@ class Redactor:
         return self._other(value)
 
     def _mapping(self, value: Mapping[Any, Any], *, facts: bool = False) -> Any:
-        """`facts`: the members are metrics, whose numbers are no secrets whatever their names."""
+        """Return `facts`: the members are metrics, whose numbers are no secrets whatever their names."""
         kinds, clean = self._kinds, self._clean
         changes: dict[Any, Any] = {}
         renamed = False
@@ -196,7 +196,7 @@ class Redactor:
         return self._any(item)
 
     def _kind(self, key: Any) -> int:
-        """What the name of a key says (without the secrets in it); remembered for short ones that hold none."""
+        """Return what the name of a key says (without the secrets in it); remembered for short ones that hold none."""
         name = self._key(key)
         kind = _kind_of(key_text(name)) if self._by_key else _ORDINARY
         if isinstance(key, str) and len(key) <= 64 and name is key:
@@ -265,7 +265,7 @@ class Redactor:
 
 
 def _written(value: Any) -> Any:
-    """What is written of an object: its members, or the text that it gives."""
+    """Return what is written of an object: its members, or the text that it gives."""
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         return {name: getattr(value, name) for name in value.__dataclass_fields__ if hasattr(value, name)}
     if isinstance(value, bytes | bytearray):
@@ -347,7 +347,7 @@ def _mask_key_block(items: list[Any]) -> None:
 
 
 def _has_user(owner: Mapping[Any, Any], key: Any, item: str) -> bool:
-    """Whether `pass` stands beside a user: then it is a password, whatever its look."""
+    """Return whether `pass` stands beside a user: then it is a password, whatever its look."""
     return key == "pass" and len(item) >= 4 and not _USER_MEMBERS.isdisjoint(owner) and not is_placeholder(item)
 
 
@@ -356,7 +356,7 @@ _COOKIE_MEMBERS = frozenset({"domain", "httpOnly", "sameSite", "hostOnly"})
 
 
 def _masked_headers(value: Any) -> Any:
-    """Values of headers that a program adds of its own, but for those that everybody sends."""
+    """Return values of headers that a program adds of its own, but for those that everybody sends."""
     if not isinstance(value, dict):
         return value
     members = {

@@ -86,7 +86,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def is_result(self) -> bool:
-        """Whether an attempt's outcome can be read from it."""
+        """True where an attempt's outcome can be read from it."""
         return self.problem is None and self.status is not None
 
     @property

@@ -101,7 +101,7 @@ class AttemptDir:
 
     @property
     def has_artifacts(self) -> bool:
-        """Whether an `artifacts/` folder is there (an empty one counts)."""
+        """True where an `artifacts/` folder is there (an empty one counts)."""
         return ARTIFACTS_NAME in self._listing.folders
 
     @property
@@ -177,7 +177,7 @@ class TaskDir:
 
     @property
     def is_begun(self) -> bool:
-        """Whether the task was only begun: it is under way, and there is neither a task.json nor a result."""
+        """True where the task was only begun: it is under way, and there is neither a task.json nor a result."""
         unfinished = self.state == RUNNING and not self._file.exists
         return unfinished and not any(attempt.has_result for attempt in self.attempts.values())
 
@@ -206,7 +206,7 @@ class TaskDir:
 
     @property
     def name_matches(self) -> bool | None:
-        """Whether the directory's name is that of its task id; None where the id is not known."""
+        """True where the directory's name is that of its task id; None where the id is not known."""
         if self.task_id is None:
             return None
         try:
@@ -232,7 +232,7 @@ class TaskDir:
 
     @property
     def published(self) -> bool:
-        """Whether it holds a whole result: shared fields, every listed attempt's result, and not under `running`."""
+        """True where it holds a whole result: shared fields, every listed attempt's result, and not under `running`."""
         return (
             self.problem is None
             and self.state != RUNNING

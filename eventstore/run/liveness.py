@@ -45,7 +45,7 @@ class Liveness(Struct, frozen=True):
 
     @property
     def writing(self) -> bool:
-        """Whether a writer lives."""
+        """True where a writer lives."""
         return self.state in ("live", "stalled")
 
     @property

@@ -27,7 +27,7 @@ class Waker:
 
     @property
     def has_events(self) -> bool:
-        """Whether the kernel tells; else waiting is sleeping."""
+        """True where the kernel tells; else waiting is sleeping."""
         return self._fd >= 0 and bool(self._folders)
 
     def watch(self, folder: Path) -> None:

@@ -135,7 +135,7 @@ class Scan:
 
     @property
     def is_current(self) -> bool:
-        """Whether the stream is still the very file that was read, unchanged since it was opened."""
+        """True where the stream is still the very file that was read, unchanged since it was opened."""
         try:
             now = os.stat(self.path, follow_symlinks=False)
         except OSError:
@@ -220,17 +220,17 @@ class Scan:
 
     @property
     def sealed(self) -> bool:
-        """Whether any line proves itself."""
+        """True where any line proves itself."""
         return self.chain.last is not None
 
     @property
     def damaged(self) -> bool:
-        """Whether any verdict is an error."""
+        """True where any verdict is an error."""
         return any(VERDICTS[name] == "error" for name in self.verdicts)
 
     @property
     def mark_superseded(self) -> bool:
-        """Whether a repair says that the witness's mark has no meaning any more."""
+        """True where a repair says that the witness's mark has no meaning any more."""
         return self.mark in self._accounts.superseded
 
     @property

@@ -336,7 +336,7 @@ def _issue_signals(facts: Facts) -> Iterator[Signal]:
 
 
 def _cleanup_signal(facts: Facts, issue: IssueFact) -> Signal:
-    """A warning that something could not be released: results stand, and something may still be open."""
+    """Return a warning that something could not be released: the results hold, and something may still be open."""
     text = f"{issue.severity} in {issue.phase}: {issue.code}: {issue.message}"
     return Signal(
         code="cleanup_failed",

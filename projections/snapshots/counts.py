@@ -96,7 +96,7 @@ COUNTERS = (
 
 
 def initial(base: Base) -> State:
-    """All counts at zero, status `created`; stored files add nothing."""
+    """Return all counts at zero, status `created`; stored files add nothing."""
     return State()
 
 
@@ -223,7 +223,7 @@ _outcome_decoder = msgspec.json.Decoder(_Outcome)
 
 
 def _outcome(line: bytes) -> tuple[str, str]:
-    """Status and highest severity of a finished task; values of another type as AgentCompass would read them."""
+    """Return status and highest severity of a finished task; values of another type as AgentCompass would read them."""
     try:
         outcome = _outcome_decoder.decode(line)
         severity = outcome.payload.severity if outcome.payload else None
@@ -334,7 +334,7 @@ def _entry(line: bytes) -> Json:
 
 
 def phase_counts(state: State) -> dict[str, int]:
-    """The `current_phase_counts` object: active tasks by phase, as of the last event that recomputes it."""
+    """Return the `current_phase_counts` object: active tasks by phase, as of the last event that recomputes it."""
     counts: dict[str, int] = {}
     for task_id, line in state.active.items():
         counted = state.fresh.get(task_id, line)
@@ -354,5 +354,5 @@ def snapshot(state: State) -> Json:
 
 
 def render(state: State, /) -> bytes:
-    """The counts as JSON, in the layout of progress.json."""
+    """Return the counts as JSON, in the layout of progress.json."""
     return codec.dump_pretty(snapshot(state), sort_keys=False)

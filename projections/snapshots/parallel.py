@@ -46,7 +46,7 @@ class Part(Struct):
 
 
 def initial() -> replay.State:
-    """A state to fold a part into, with `snapshots.apply_block`."""
+    """Return a state to fold a part into, with `snapshots.apply_block`."""
     state = replay.initial(Base())
     tally = state.progress.counts
     tally.pending_tasks = tally.running_tasks = tally.lowest_pending = tally.lowest_running = _FAR
@@ -56,7 +56,7 @@ def initial() -> replay.State:
 
 
 def can_fold(block: Block) -> bool:
-    """Whether a batch may belong to a part: it neither sets counters nor begins a session."""
+    """Return whether a batch may belong to a part: it neither sets counters nor begins a session."""
     return not block.sessions and not any(head.event in SETTING for head in block.heads)
 
 
@@ -66,12 +66,12 @@ def recounts(block: Block) -> bool:
 
 
 def part_of(state: replay.State, recounted: bool) -> Part:
-    """The part that was folded into a state made by `initial`."""
+    """Return the part that was folded into a state made by `initial`."""
     return Part(state.progress.counts, state.run_info.plans.plans, recounted, state.run_info.metric_artifacts)
 
 
 def joins(state: replay.State, part: Part) -> bool:
-    """Whether `join` gives exactly what folding the part after `state` would have given."""
+    """Return whether `join` gives exactly what folding the part after `state` would have given."""
     before, after = state.progress.counts, part.counts
     return (
         part.recounted

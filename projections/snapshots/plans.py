@@ -88,7 +88,7 @@ def note_plan(state: State, task_id: str, line: bytes) -> None:
 
 
 def intern_payload(state: State, payload: bytes) -> bytes:
-    """The one copy of these bytes that the state keeps."""
+    """Return the one copy of these bytes that the state keeps."""
     digest = xxh3_64_intdigest(payload)
     known = state.unique.setdefault(digest, payload)
     return known if known == payload else payload
@@ -108,7 +108,7 @@ def _read_plan(line: bytes) -> tuple[str | None, bytes]:
 
 
 def resolved(state: State) -> dict[str, Json]:
-    """The `resolved_execution_plans` object of run_info.json."""
+    """Return the `resolved_execution_plans` object of run_info.json."""
     parsed: dict[int, Any] = {}  # by identity: an interned payload is parsed once
     for attempts in state.plans.values():
         for payload in attempts.values():
@@ -128,5 +128,5 @@ def _recorded(payload: bytes) -> Any:
 
 
 def render(state: State, /) -> bytes:
-    """The plans as JSON, in the layout of run_info.json."""
+    """Return the plans as JSON, in the layout of run_info.json."""
     return codec.dump_pretty(resolved(state), sort_keys=True)

@@ -31,7 +31,7 @@ class State(Struct):
 
 
 def initial(base: Base) -> State:
-    """An empty state with what stored files add: the tracker's start and the component ids."""
+    """Return an empty state with what stored files add: the tracker's start and the component ids."""
     stored = base.progress or {}
     return State(
         counts=counts.initial(base),
@@ -82,7 +82,7 @@ EVENTS = place_events(
 
 
 def snapshot(state: State) -> Json:
-    """The object that progress.json holds."""
+    """Return the object that progress.json holds."""
     last = state.counts.last_timestamp
     start = state.started_at if state.started_at is not None else state.counts.first_timestamp
     identity = {name: state.ids.get(name) for name in IDENTITY}

@@ -71,7 +71,7 @@ class State(Struct):
 
 
 def initial(base: Base) -> State:
-    """The stored file as the base; for an earlier moment, without what may have come later."""
+    """Return the stored file as the base; for an earlier moment, without what may have come later."""
     stored = base.run_info
     if stored is not None and base.moment:
         stored = {name: value for name, value in stored.items() if name not in _LATER}
@@ -143,12 +143,12 @@ def _tell_kind(state: State, block: Block) -> None:
 
 
 def is_analysis_only(state: State) -> bool:
-    """Whether the stream is one that `agentcompass analysis` wrote: it describes no evaluation."""
+    """Return whether the stream is one that `agentcompass analysis` wrote: it describes no evaluation."""
     return state.analyzes and not state.evaluates
 
 
 def record(state: State) -> Json | None:
-    """The object that run_info.json should hold; None where neither a file nor a stream says anything."""
+    """Return the object that run_info.json should hold; None where neither a file nor a stream says anything."""
     stored = state.stored
     if state.run_id is None or is_analysis_only(state):
         return stored
@@ -289,7 +289,7 @@ def iso_time(timestamp: float, zone: tzinfo) -> str | None:
 
 
 def _offset_of(started_at: Any) -> tzinfo:
-    """The zone that the run's own times are written in."""
+    """Return the zone that the run's own times are written in."""
     try:
         return datetime.fromisoformat(started_at).tzinfo or UTC
     except (TypeError, ValueError):
@@ -302,7 +302,7 @@ _BIG = ("resolved_execution_plans",)
 
 
 def pretty_pieces(info: Json) -> Iterator[bytes]:
-    """What `codec.dump_pretty(info, sort_keys=True)` gives, with a piece of its own for each task's plans."""
+    """Yield what `codec.dump_pretty(info, sort_keys=True)` gives, with a piece of its own for each task's plans."""
     opening = b"{\n"
     for name, value in sorted(info.items()):
         yield opening + b"  " + codec.dump_compact(name) + b": "

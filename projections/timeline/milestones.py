@@ -107,7 +107,7 @@ def _apply_part(state: State, part: sessions.Part) -> None:
 
 
 def render(state: State, /) -> bytes:
-    """The state as JSON."""
+    """Return the state as JSON."""
     return codec.dump_pretty(to_builtins(state), sort_keys=False)
 
 

@@ -64,5 +64,5 @@ EVENTS = place_events(
 
 
 def render(state: State, /) -> bytes:
-    """The ids as a JSON array."""
+    """Return the ids as a JSON array."""
     return dump_compact(list(state.unsaved))

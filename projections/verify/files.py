@@ -41,7 +41,7 @@ class Document(Struct, frozen=True):
 
     @property
     def missing(self) -> bool:
-        """Whether there is no such file."""
+        """True where there is no such file."""
         return self.members is None and self.problem is None
 
 

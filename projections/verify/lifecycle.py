@@ -89,7 +89,7 @@ def _apply_part(state: State, part: sessions.Part) -> None:
 
 
 def finish(state: State) -> Notes:
-    """The rules that need the whole stream; once, after the last record."""
+    """Apply the rules that need the whole stream; once, after the last record."""
     if state.live is not None:
         state.notes.add("run_live", f"the writer lives: {state.live}")
     elif state.events and state.ended is None:
@@ -102,7 +102,7 @@ def finish(state: State) -> Notes:
 
 
 def render(state: State, /) -> bytes:
-    """The findings as JSON."""
+    """Return the findings as JSON."""
     return msgspec.json.encode(state.notes.findings)
 
 
@@ -123,7 +123,7 @@ def _dispatch(state: State, place: Place, head: Head, line: bytes) -> None:
 
 
 def _repair_in_words(payload: Json) -> str:
-    """What a repair says of itself; anything may stand in a payload."""
+    """Return what a repair says of itself; anything may stand in a payload."""
     aside, removed, backup = (payload.get(name) for name in ("set_aside", "removed", "backup"))
     count = aside.get("bytes") if isinstance(aside, dict) else "?"
     places = len(removed) if isinstance(removed, list) else 0
@@ -311,7 +311,7 @@ def _note_repeat(state: State, block: Block, index: int) -> None:
 
 
 def is_moment(value: Any) -> bool:
-    """Whether a number is a moment in time: positive, and before the year 10000."""
+    """Return whether a number is a moment in time: positive, and before the year 10000."""
     return (isinstance(value, int) or math.isfinite(value)) and 0 < value < LATEST_TIMESTAMP
 
 

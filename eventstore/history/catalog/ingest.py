@@ -52,7 +52,7 @@ class Changes(Struct, kw_only=True):
 
     @property
     def none(self) -> bool:
-        """Whether the catalog is up to date."""
+        """True where the catalog is up to date."""
         return not (self.sources or self.removed)
 
 

@@ -168,7 +168,7 @@ def _read_all(wanted: Mapping[str, Mapping[str, list[str]]]) -> dict[str, _Seen]
 
 
 def _read(file: str, keys: list[str]) -> list[tuple[str, bytes, str | None, float | None]]:
-    """Key and state of runs; nothing where the catalog can't be read now: it is a help, not a record."""
+    """Return key and state of runs; nothing where the catalog can't be read now: it is a help, not a record."""
     import duckdb
 
     try:

@@ -165,7 +165,7 @@ def _set_times(row: RunRow, state: StreamState, info: Json, ended: Json | None) 
 
 
 def _problem_words(damage: list[DamageRow]) -> str | None:
-    """What a person should hear of damage, in one sentence; None where there is none (a torn tail is none)."""
+    """Return what a person should hear of damage, in one sentence; None where there is none (a torn tail is none)."""
     unreadable = [f"{row.file} {row.message}" for row in damage if row.code == "unreadable_file"]
     unreadable += [f"{row.file}: {row.message}" for row in damage if row.code == OUT_OF_RANGE]
     lines = sum(row.severity == "error" and row.code != "unreadable_file" for row in damage)
@@ -179,6 +179,6 @@ def _object(value: Any) -> Json:
 
 
 def _masked(error: Any) -> str | None:
-    """The error of a run as text: it quotes addresses and headers, and the catalog is kept."""
+    """Return the error of a run as text: it quotes addresses and headers, and the catalog is kept."""
     words = text(error)
     return None if words is None else redact_text(words)

@@ -87,7 +87,7 @@ class _Examined(Struct):
 
     @property
     def needed(self) -> bool:
-        """Whether anything is wrong; a torn tail alone is not: the next writer sets it aside."""
+        """True where anything is wrong; a torn tail alone is not: the next writer sets it aside."""
         return any(step.action != "cut" for step in self.layout.steps)
 
 
