@@ -59,7 +59,8 @@ def open_run(path: str | os.PathLike[str]) -> Path:
 def find_runs(root: str | os.PathLike[str], on_problem: Callable[[str, str], None] | None = None) -> Iterator[RunDir]:
     """Yield all run directories at or below `root`, in the order of their paths; a run inside a run is not looked for.
 
-    Folders that can't be read, and link loops, are told to `on_problem(path, words)` and passed over. Raises
+    Each real folder is read once, under its own name where it lies below `root`. Folders that can't be read, and links
+    to what is read already, are told to `on_problem(path, words)` and passed over. Raises
     InputError if `root` itself can't be read.
     """
     root = Path(root)
@@ -71,7 +72,7 @@ def find_runs(root: str | os.PathLike[str], on_problem: Callable[[str, str], Non
         yield RunDir(root, root.resolve().name or ".")
         return
     _check_readable(root)
-    yield from _walk(root, "", frozenset(), on_problem or (lambda path, words: None))
+    yield from _walk(root, on_problem or (lambda path, words: None))
 
 
 def find_all(
@@ -91,25 +92,70 @@ def find_all(
             raise InputError(f"{path}: there is no run directory at or below it", path)
 
 
-def _walk(
-    folder: Path, key: str, above: frozenset[tuple[int, int]], on_problem: Callable[[str, str], None]
+def _walk(root: Path, on_problem: Callable[[str, str], None]) -> Iterator[RunDir]:
+    """Walk real folders, each once; links come last, and one that leads to a folder already walked is only named."""
+    walked: set[tuple[int, int]] = set()
+    links: list[tuple[Path, str]] = []
+    runs = [*_walk_folder(root, "", walked, links, on_problem)]
+    while links:
+        folder, key = links.pop(0)
+        status = _identity(folder, on_problem)
+        if status is None:
+            continue
+        if status in walked:
+            on_problem(str(folder), _link_words(folder))
+        elif is_run_dir(folder):
+            walked.add(status)
+            runs.append(RunDir(folder, key))
+        else:
+            runs += _walk_folder(folder, f"{key}/", walked, links, on_problem)
+    yield from sorted(runs, key=lambda run: run.run_key.split("/"))
+
+
+def _link_words(link: Path) -> str:
+    target = Path(os.path.realpath(link))
+    if target in Path(os.path.realpath(link.parent), "_").parents:
+        return "is a link to a folder above it"
+    return f"is a link to {target}, which is read already"
+
+
+def _walk_folder(
+    folder: Path,
+    key: str,
+    walked: set[tuple[int, int]],
+    links: list[tuple[Path, str]],
+    on_problem: Callable[[str, str], None],
 ) -> Iterator[RunDir]:
+    """Yield the runs in a folder and the real folders below it, and add the links to folders to `links`."""
+    here = _identity(folder, on_problem)
+    if here is None or here in walked:
+        return
+    walked.add(here)
     try:
-        status = folder.stat()
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+        entries = sorted((entry.name, entry.is_symlink()) for entry in os.scandir(folder) if entry.is_dir())
     except OSError as error:
         on_problem(str(folder), f"can't be read: {error.strerror}")
         return
-    here = (status.st_dev, status.st_ino)
-    if here in above:
-        on_problem(str(folder), "is a link to a folder above it")
-        return
-    for name in names:
+    for name, is_link in entries:
         path = folder / name
-        if is_run_dir(path):
-            yield RunDir(path, key + name)
+        if is_link:
+            links.append((path, key + name))
+        elif is_run_dir(path):
+            identity = _identity(path, on_problem)
+            if identity is not None and identity not in walked:
+                walked.add(identity)
+                yield RunDir(path, key + name)
         else:
-            yield from _walk(path, f"{key}{name}/", above | {here}, on_problem)
+            yield from _walk_folder(path, f"{key}{name}/", walked, links, on_problem)
+
+
+def _identity(folder: Path, on_problem: Callable[[str, str], None]) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except OSError as error:
+        on_problem(str(folder), f"can't be read: {error.strerror}")
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _check_readable(folder: Path) -> None:
