@@ -137,7 +137,7 @@ _MANY = 1_000
 
 
 def _vocabulary(text: str) -> str:
-    """The different words of a text, one a line. Records repeat themselves: it is far shorter, and rules out as much."""
+    """The different words of a text, one a line. Records repeat themselves: it is shorter, and rules out as much."""
     words = set(text.encode("utf-8", "replace").translate(_TO_WORDS).split())
     return b"\n".join(words).decode("utf-8", "replace")
 
