@@ -778,3 +778,16 @@ def test_the_fingerprints_that_tests_compare_with_are_agentcompass_own(tmp_path:
         path = make_tree(tmp_path, number)
         assert agentcompass("fingerprint", path) == golden(str(number))  # type: ignore[arg-type]
         remove_tree(path)
+
+
+def test_of_two_runs_with_one_id_the_lineage_has_the_one_of_the_recorded_folder(tmp_path: Path) -> None:
+    """Ids are not unique: two groups of a history may each have a run of this one."""
+    for group in ("a", "b", "c"):
+        run = tmp_path / group / "r_same"
+        run.mkdir(parents=True)
+        (run / "run_info.json").write_text(json.dumps({"run_id": "r_same", "status": "failed"}))
+    run = tmp_path / "d" / "r_new"
+    run.mkdir(parents=True)
+    source = {"run_id": "r_same", "path": "/elsewhere/b/r_same"}
+    (run / "run_info.json").write_text(json.dumps({"run_id": "r_new", "status": "failed", "reused_from": source}))
+    assert lineage_of(run, tmp_path).generations[1].path == tmp_path / "b" / "r_same"

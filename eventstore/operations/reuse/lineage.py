@@ -6,6 +6,7 @@ agent worked, and in which its work was scored.
 """
 
 import os
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -91,8 +92,19 @@ def _find(run_dir: Path, name: str, recorded: str, root: Path | None) -> Path | 
         if "/" not in folder_name and "\0" not in folder_name and is_run_dir(sibling) and _is_called(sibling, name):
             return sibling
     if root is not None:
-        return next((run.path for run in find_runs(root) if _is_called(run.path, name)), None)
+        named = [run.path for run in find_runs(root) if _is_called(run.path, name)]
+        return max(named, key=lambda path: _shared_ending(path, recorded), default=None)
     return None
+
+
+def _shared_ending(path: Path, recorded: str) -> int:
+    """Return how many of their last folders two paths share.
+
+    Ids are not unique, and a history that was moved keeps the names of its groups.
+    """
+    ours, theirs = path.resolve().parts, PurePosixPath(recorded.replace("\\", "/")).parts
+    pairs = zip(reversed(ours), reversed(theirs), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _is_called(run_dir: Path, run_id: str) -> bool:
