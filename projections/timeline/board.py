@@ -114,10 +114,12 @@ def _apply(state: State, fact: TypedHead, line: bytes, part: sessions.Part) -> N
             state.longest_gap_seconds = now - state.last_timestamp
         state.last_timestamp = now
     match fact.event:
-        case "phase_changed" if fact.task_id and fact.payload is not None and fact.payload.error is not UNSET:
+        case "phase_changed" if (
+            fact.task_id is not None and fact.payload is not None and fact.payload.error is not UNSET
+        ):
             if error := error_text(line):
                 _note(state, fact, f"{fact.phase or 'running'}: {error}")
-        case "task_finished" if fact.task_id:
+        case "task_finished" if fact.task_id is not None:
             _finish(state, fact, line)
         case "attempt_retry":
             payload = payload_members(line)

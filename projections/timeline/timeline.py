@@ -120,7 +120,7 @@ class State(Struct):
     phases: list[PhaseRow] = []
     retries: list[RetryRow] = []
     plans: list[PlanRow] = []
-    open: dict[str, dict[int | None, Open]] = {}
+    open: dict[str | None, dict[int | None, Open]] = {}
     last_timestamp: float | None = None
     last_seq: int | None = None
     cut_off: list[OpenAttempt] | None = None
@@ -167,7 +167,7 @@ def apply_part(state: State, part: sessions.Part) -> None:
             _phase_changed(state, fact, seq, line, running)
         elif event in _APPLY:
             if event in _ENDING_TASK:
-                for attempt in state.open.get(fact.task_id or "", ()):
+                for attempt in state.open.get(fact.task_id, ()):
                     running.pop((fact.task_id, attempt), None)
             elif event == "run_finished":
                 running.clear()
@@ -199,7 +199,7 @@ def _close(state: State, part: sessions.Part, index: int) -> None:
 
 def _tell_saved(state: State, fact: TypedHead) -> None:
     """A result that an earlier process had saved: told later, at a time that says nothing of the task."""
-    if fact.task_id:
+    if fact.task_id is not None:
         task = state.tasks.get(fact.task_id)
         if task is None:
             task = state.tasks[fact.task_id] = TaskRow(fact.task_id, fact.category)
@@ -271,7 +271,7 @@ def error_text(line: bytes) -> str | None:
 
 
 def _task(state: State, fact: TypedHead, seq: int) -> TaskRow | None:
-    if not fact.task_id:
+    if fact.task_id is None:
         return None
     task = state.tasks.get(fact.task_id)
     if task is None:
@@ -284,7 +284,7 @@ def _task(state: State, fact: TypedHead, seq: int) -> TaskRow | None:
 
 
 def _attempt(state: State, fact: TypedHead) -> AttemptRow | None:
-    if not fact.task_id or fact.attempt is None:
+    if fact.task_id is None or fact.attempt is None:
         return None
     key = (fact.task_id, fact.attempt)
     row = state.attempts.get(key)
@@ -294,9 +294,9 @@ def _attempt(state: State, fact: TypedHead) -> AttemptRow | None:
 
 
 def _opened(state: State, fact: TypedHead) -> Open:
-    attempts = state.open.get(fact.task_id or "")
+    attempts = state.open.get(fact.task_id)
     if attempts is None:
-        attempts = state.open[fact.task_id or ""] = {}
+        attempts = state.open[fact.task_id] = {}
     found = attempts.get(fact.attempt)
     if found is None:
         found = attempts[fact.attempt] = Open()
@@ -409,11 +409,11 @@ def _end_phase(state: State, opened: Open, fact: TypedHead, seq: int) -> None:
         state.phases.append(row)
 
 
-def _end_all(state: State, task_id: str, fact: TypedHead, seq: int) -> None:
+def _end_all(state: State, task_id: str | None, fact: TypedHead, seq: int) -> None:
     """End whatever runs in a task: its phases, and its attempts that nothing else ended."""
     for number, opened in state.open.pop(task_id, {}).items():
         _end_phase(state, opened, fact, seq)
-        row = state.attempts.get((task_id, number))
+        row = None if task_id is None else state.attempts.get((task_id, number))
         if row is not None and row.ended_by is None:
             _end_attempt(state, row, fact)
 
@@ -618,6 +618,8 @@ def open_attempts(state: State) -> list[OpenAttempt]:
     """Return the attempts that have begun and not ended; a task between its attempts is one without number."""
     found: list[OpenAttempt] = []
     for task_id, attempts in state.open.items():
+        if task_id is None:
+            continue
         for number, opened in attempts.items():
             row = state.attempts.get((task_id, number))
             if row is not None and row.ended_by is None:

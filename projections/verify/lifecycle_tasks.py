@@ -33,6 +33,8 @@ def task_started(state: State, place: Place, head: Head, line: bytes) -> None:
     if head.task_id is None:
         state.notes.add("no_task_id", "task_started without a task_id", place)
         return
+    if not head.task_id:
+        state.notes.add("no_task_id", "task_started with an empty task_id", place, task_id=head.task_id)
     if not state.loaded:
         state.notes.add("out_of_order", "task_started before tasks_loaded", place, task_id=head.task_id)
     if state.summarizing:

@@ -51,7 +51,7 @@ def phase_of(event: Event) -> str:
 
 
 def same(one: Event, other: Event) -> bool:
-    return ((one["task_id"] or ""), one["attempt"]) == ((other["task_id"] or ""), other["attempt"])
+    return (one["task_id"], one["attempt"]) == (other["task_id"], other["attempt"])
 
 
 def continues(events: list[Event], at: int) -> bool:
@@ -70,7 +70,7 @@ def ends(event: Event, phase: Event) -> bool:
         case "attempt_started" | "attempt_finished" | "attempt_retry":
             return same(event, phase)
         case "task_started" | "task_finished":
-            return bool(event["task_id"]) and event["task_id"] == phase["task_id"]
+            return event["task_id"] is not None and event["task_id"] == phase["task_id"]
         case "run_finished":
             return True
     return False
