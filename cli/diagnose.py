@@ -131,7 +131,7 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
     keeps = report["reuse"]["keeps"]
     yield (
         f"tasks: {results['complete']} complete, {results['partial']} partial, {results['missing']} missing; "
-        + ("details are not stored here" if keeps is None else f"reuse would keep about {keeps}")
+        + ("details are not stored here" if keeps is None else _reuse_words(report["reuse"]))
     )
     retries = report["retries"]
     if retries["count"]:
@@ -164,6 +164,11 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
         where = report["secrets"][0]
         place = f"{where['file']} line {where['line']}" if "line" in where else f"{where['file']} seq {where['seq']}"
         yield f"credentials: {len(report['secrets'])} found, the first ({where['kind']}) in {place}"
+
+
+def _reuse_words(reuse: dict[str, Any]) -> str:
+    failed = f", {reuse['keeps_failed']} of them failed" * bool(reuse["keeps_failed"])
+    return f"reuse would keep {reuse['keeps']}{failed} (retry budget {reuse['max_retries']})"
 
 
 # -- markdown

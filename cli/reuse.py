@@ -31,8 +31,15 @@ def _wanted_options(function: _ANY) -> _ANY:
         click.option("--attempts", "k", type=click.IntRange(min=1), help="Attempts per task (default: the source's)."),
         click.option("--strategy", help="Attempt strategy, avg or pass (default: the source's)."),
         click.option("--benchmark", help="Benchmark id (default: the source's)."),
-        click.option("--retry-pattern", "patterns", multiple=True, help="Regular expression; errors it matches retry."),
-        click.option("--max-retries", type=click.IntRange(min=0), help="Retry budget; 0, the default, keeps all."),
+        click.option(
+            "--retry-pattern",
+            "patterns",
+            multiple=True,
+            help="Regular expression; errors it matches retry (default: the source's).",
+        ),
+        click.option(
+            "--max-retries", type=click.IntRange(min=0), help="Retry budget (default: the source's); 0 keeps all."
+        ),
         click.option("--no-checkpoint-resume", is_flag=True, help="Don't score again from checkpoints."),
         click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
     )
@@ -121,9 +128,21 @@ def _tell_plan(found: ReusePlan, notes: list[str], show_all: bool) -> None:
     output.print_table(("task", "task is", "attempt", "attempt is", "because"), rows, right=("attempt",))
     actions = [one.action for task in found.tasks if task.action != "keep" for one in task.attempts]
     output.say(
-        f"{output.clean(found.source)}: {len(found.reused)} of {len(found.tasks)} tasks kept; of the others' attempts "
-        f"{actions.count('keep')} kept, {actions.count('rescore')} scored again, {actions.count('run')} run again"
+        f"{output.clean(found.source)}: {len(found.reused)} of {found.total_tasks} tasks kept; of the others' attempts "
+        f"{actions.count('keep')} kept, {actions.count('rescore')} scored again, "
+        f"{found.attempts_to_run - actions.count('rescore')} left to run"
     )
+    _tell_policy(found)
+
+
+def _tell_policy(found: ReusePlan) -> None:
+    """Say with which retry budget and patterns was planned, and what they keep."""
+    wanted = found.wanted
+    patterns = ", ".join(repr(pattern) for pattern in wanted.retry_patterns) or "none"
+    output.say(f"planned with a retry budget of {wanted.max_retries} and retry patterns {output.clean(patterns, 200)}")
+    failed = sum(found.severity_counts.get(name, 0) for name in ("fatal", "error"))
+    if failed:
+        output.say(f"{failed} of the kept tasks failed; --max-retries 1 runs fatal ones again, --retry-pattern others")
 
 
 def _tell_applied(found: ReusePlan, notes: list[str], target: Path, applied: Applied) -> None:

@@ -142,7 +142,7 @@ def actions(plan: ReusePlan) -> dict[tuple[str, int], str]:
 def test_the_plan_for_a_killed_run_is_what_agentcompass_then_did(runs_root: Path) -> None:
     """r_kill_mid → r_resumed: kept tasks and their severities, attempts scored again, attempts that ran."""
     source, resumed = (runs_root / RUNS[name] for name in ("r_kill_mid", "r_resumed"))
-    plan = plan_reuse(source, wanted_of(read_request(resumed)))
+    plan = plan_reuse(source, wanted_of(read_request(resumed), max_retries=0))
     events = [json.loads(line) for line in (resumed / "progress.jsonl").read_text().splitlines()]
     (loaded,) = (event["payload"] for event in events if event["event"] == "reuse_loaded")
     assert plan.refusal is None and len(plan.reused) == loaded["reused_tasks"]
@@ -163,7 +163,7 @@ def test_what_is_brought_over_is_what_agentcompass_brought_over(runs_root: Path,
     """Results and plans of kept attempts equal those in r_resumed, but for where they say they came from."""
     source, resumed = (runs_root / RUNS[name] for name in ("r_kill_mid", "r_resumed"))
     target = tmp_path / "target"
-    applied = reuse_into(plan_reuse(source, wanted_of(read_request(source))), target, durable=False)
+    applied = reuse_into(plan_reuse(source, wanted_of(read_request(source), max_retries=0)), target, durable=False)
     assert len(applied.reused) == 9 and applied.tasks_to_run == 51 and not applied.failed
     for task_id in applied.reused:
         mine, theirs = find_task(target, task_id), find_task(resumed, task_id)
@@ -192,7 +192,7 @@ def test_an_attempt_kept_from_an_unfinished_task_is_published_as_agentcompass_di
     """While a task runs, a result has its in-memory shape; publication gives it the nine members of a stored one."""
     source, resumed = (runs_root / RUNS[name] for name in ("r_kill_mid", "r_resumed"))
     target = tmp_path / "target"
-    reuse_into(plan_reuse(source, wanted_of(read_request(source))), target, durable=False)
+    reuse_into(plan_reuse(source, wanted_of(read_request(source), max_retries=0)), target, durable=False)
     theirs = find_task(resumed, "arith-009")
     assert theirs is not None
     plan = {"k": 2, "strategy": "avg"}
@@ -514,7 +514,7 @@ def test_a_runner_goes_on_where_reuse_left_off(runs_root: Path, tmp_path: Path, 
     """Opened again and finished, the run passes verify, and plans of reused attempts are still there."""
     target = tmp_path / "made"
     shutil.copytree(runs_root / RUNS["r_kill_mid"], tmp_path / "r_kill_mid")
-    plan = plan_reuse(tmp_path / "r_kill_mid", wanted_of(read_request(runs_root / RUNS["r_kill_mid"])))
+    plan = plan_reuse(tmp_path / "r_kill_mid", wanted_of(read_request(runs_root / RUNS["r_kill_mid"]), max_retries=0))
     kept = reuse_into(plan, target, total_tasks=10).reused
     with RunRecorder.open(target, file_log_level=None) as recorder:
         store = TaskStore(target, append=recorder.append)
@@ -643,13 +643,13 @@ def test_a_recorded_path_is_not_followed(ours: Path, tmp_path: Path) -> None:
 def test_reuse_plan_as_a_command(command: Command, runs_root: Path) -> None:
     """Tasks and reasons as JSON; a table for people; nothing on stdout that isn't data."""
     source = runs_root / RUNS["r_kill_mid"]
-    assert command("reuse", "plan", source, "--json") == 0
+    assert command("reuse", "plan", source, "--max-retries", 0, "--json") == 0
     document = command.document
     assert document["reused_tasks"] == 9 and document["reused_severity_counts"] == {"error": 3}
     assert {task["action"] for task in document["tasks"]} == {"keep", "resume", "run"}
     assert all(one["reason"] for task in document["tasks"] for one in task["attempts"])
     assert command("reuse", "plan", source) == 0
-    assert "arith-012" in command.out and "9 of 15 tasks kept" in command.err
+    assert "arith-012" in command.out and "6 of 60 tasks kept" in command.err
     assert command("reuse", "plan", source, "--max-retries", 1, "--retry-pattern", "400", "--json") == 0
     assert command.document["reused_tasks"] == 6
     assert command("reuse", "plan", source, "--attempts", 3, "--json") == 1
@@ -669,10 +669,10 @@ def test_reuse_of_the_newest_run_below_a_folder(command: Command, runs_root: Pat
 def test_reuse_apply_and_lineage_as_commands(command: Command, runs_root: Path, tmp_path: Path) -> None:
     """A run made from a killed one passes verify, and says where its results came from."""
     target = tmp_path / "made"
-    assert command("reuse", "apply", runs_root / RUNS["r_kill_mid"], target, "--json") == 0
+    assert command("reuse", "apply", runs_root / RUNS["r_kill_mid"], target, "--max-retries", 0, "--json") == 0
     document = command.document
     assert len(document["reused"]) == 9 and document["tasks_to_run"] == 51 and document["failed"] == {}
-    assert command("reuse", "apply", runs_root / RUNS["r_kill_mid"], target, "--json") == 1
+    assert command("reuse", "apply", runs_root / RUNS["r_kill_mid"], target, "--max-retries", 0, "--json") == 1
     assert command("reuse", "lineage", runs_root / RUNS["r_resumed"], "--json") == 0
     document = command.document
     assert [generation["run_id"] for generation in document["generations"]] == ["r_resumed", "r_kill_mid"]

@@ -222,7 +222,10 @@ def next_steps(run_dir: Path, diagnosis: Diagnosis, report: Json) -> list[str]:
     if diagnosis.outcome in ("running", "stalled"):
         steps.append(f"compass-es tail {run} --follow")
     elif diagnosis.outcome != "completed" or diagnosis.causes:
-        steps.append(f"compass-es reuse plan {run}")
+        kept = report["reuse"].get("keeps_failed")
+        if kept:
+            steps.append(f"reuse as the run asked for it keeps {kept} failed tasks; a retry budget runs them again")
+        steps.append(f"compass-es reuse plan {run}" + " --max-retries 1 --retry-pattern ." * bool(kept))
     if report["secrets"]:
         steps.append("mask the credentials that are listed under secrets before you share this run")
     if report["resources"]:

@@ -167,9 +167,18 @@ def _reuse(run_dir: Path, results: Results, total_tasks: int) -> Json:
     """What reuse would keep, by the plan of `compass-es reuse plan`; stored artifacts are believed without a look."""
     plan = plan_like_source(run_dir) if results.present else None
     if plan is None or plan.refusal is not None:
-        return {"keeps": None, "reruns": None, "estimate": True}
-    keeps = len(plan.reused)
-    return {"keeps": keeps, "reruns": max(0, total_tasks - keeps), "estimate": True}
+        nothing = dict.fromkeys(("keeps", "reruns", "keeps_failed", "attempts_to_run", "max_retries"))
+        return {**nothing, "retry_patterns": [], "estimate": True}
+    keeps, wanted = len(plan.reused), plan.wanted
+    return {
+        "keeps": keeps,
+        "reruns": max(0, total_tasks - keeps),
+        "keeps_failed": sum(plan.severity_counts.get(name, 0) for name in ("fatal", "error")),
+        "attempts_to_run": plan.attempts_to_run,
+        "max_retries": wanted.max_retries,
+        "retry_patterns": list(wanted.retry_patterns),
+        "estimate": True,
+    }
 
 
 def _score(run_dir: Path, marks: milestones.State, results: Results, total_tasks: int) -> Json:

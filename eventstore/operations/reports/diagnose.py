@@ -77,18 +77,34 @@ class ResultCounts(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReuseEstimate(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How many tasks a new run would keep and run again; None where none can be kept."""
+    """How many tasks a new run would keep and run again; None where none can be kept.
+
+    `keeps_failed` of them have fatal or error issues. It asks for the source's own retry budget and patterns.
+    """
 
     keeps: int | None
     reruns: int | None
     estimate: bool
+    keeps_failed: int | None
+    attempts_to_run: int | None
+    max_retries: int | None
+    retry_patterns: list[str]
 
 
 class ScoreFacts(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Whether the score can be used, and what speaks against it or must be known with it."""
+    """Whether the score can be used, and what speaks against it or must be known with it.
+
+    Of `planned` attempts so many were answered, failed by infrastructure, or never run; None where no task details are
+    stored. `score_answered` is the mean of the headline metric over the answered ones.
+    """
 
     usable: bool
     reasons: list[str]
+    planned: int
+    answered: int | None
+    infrastructure_failed: int | None
+    never_run: int | None
+    score_answered: float | None
 
 
 class IssueCount(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -13,7 +13,8 @@ from projections.reuse import TaskDecision, Wanted
 
 
 class PlanMembers(Struct, frozen=True, kw_only=True):
-    """What a plan says. `refusal` tells why nothing may be reused; `reused_tasks` counts tasks that are kept whole.
+    """What a plan says. `refusal` tells why nothing may be reused; `reused_tasks` counts tasks that are kept whole,
+    of `total_tasks` that were planned; `attempts_to_run` those that are left to run or to score again.
 
     `wanted` is what was asked for, with what the source said where nothing was asked. `warnings` are for people.
     """
@@ -22,7 +23,9 @@ class PlanMembers(Struct, frozen=True, kw_only=True):
     run_id: str
     refusal: str | None
     wanted: Wanted
+    total_tasks: int
     reused_tasks: int
+    attempts_to_run: int
     reused_severity_counts: dict[str, int]
     warnings: list[str]
     tasks: list[TaskDecision]
@@ -73,6 +76,8 @@ def plan_report(plan: ReusePlan, notes: Sequence[str]) -> ReusePlanReport:
         run_id=plan.run_id,
         refusal=plan.refusal,
         wanted=plan.wanted,
+        total_tasks=plan.total_tasks,
+        attempts_to_run=plan.attempts_to_run,
         reused_tasks=len(plan.reused),
         reused_severity_counts=plan.severity_counts,
         warnings=[*notes, *plan.warnings],
@@ -87,6 +92,8 @@ def apply_report(plan: ReusePlan, notes: Sequence[str], target: Path, applied: A
         run_id=plan.run_id,
         refusal=plan.refusal,
         wanted=plan.wanted,
+        total_tasks=plan.total_tasks,
+        attempts_to_run=plan.attempts_to_run,
         reused_tasks=len(applied.reused),
         reused_severity_counts=applied.severity_counts,
         warnings=[*notes, *plan.warnings],

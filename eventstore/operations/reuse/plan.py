@@ -17,15 +17,16 @@ from typing import Any
 from msgspec import Struct
 
 from eventstore.errors import CompassError, InputError
-from eventstore.format.events import Json
+from eventstore.format.events import Json, TasksLoaded
 from eventstore.results import artifacts
 from eventstore.results.checkpoint_store import Checkpoint, Evaluation, read_checkpoint, validate_checkpoint
 from eventstore.results.fingerprints import ArtifactLimits
 from eventstore.results.result import Issue, Result, parse_issues, shape_faults
 from eventstore.results.task_dirs import AttemptDir, TaskDir, find_task, task_dirs
-from eventstore.run.directory import RUN_INFO_NAME, find_runs, open_run
+from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, find_runs, open_run, read_json_file
 from eventstore.run.names import CHECKPOINT_FILE, RESULT_FILE
 from eventstore.run.request_record import StoredRequest, read_request, section
+from eventstore.stream.scan import scan
 from projections.reuse import (
     AttemptFacts,
     CheckpointFacts,
@@ -52,6 +53,13 @@ class ReusePlan(Struct, frozen=True, kw_only=True):
     refusal: str | None
     tasks: list[TaskDecision]
     warnings: list[str]
+    total_tasks: int = 0
+
+    @property
+    def attempts_to_run(self) -> int:
+        """How many attempts are left to run or to score again, those of tasks that left nothing behind included."""
+        absent = max(0, self.total_tasks - len(self.tasks)) * self.wanted.k
+        return absent + sum(one.action in ("run", "rescore") for task in self.tasks for one in task.attempts)
 
     @property
     def reused(self) -> list[str]:
@@ -89,7 +97,28 @@ def plan_reuse(source: str | os.PathLike[str], wanted: Wanted, *, check_files: b
     tasks.sort(key=lambda task: task.task_id)
     run_id = facts.run_id if isinstance(facts.run_id, str) else ""
     warnings = problems + _unlike(stored, wanted)
-    return ReusePlan(source=run_dir, run_id=run_id, wanted=wanted, refusal=reason, tasks=tasks, warnings=warnings)
+    return ReusePlan(
+        source=run_dir,
+        run_id=run_id,
+        wanted=wanted,
+        refusal=reason,
+        tasks=tasks,
+        warnings=warnings,
+        total_tasks=max(planned_tasks(run_dir), len(tasks)),
+    )
+
+
+def planned_tasks(run_dir: Path) -> int:
+    """Return how many tasks a run loaded, by its stream, else by progress.json; 0 where neither says."""
+    try:
+        for record in scan(run_dir):
+            if isinstance(record.event, TasksLoaded):
+                loaded = record.event.payload.total_tasks
+                return loaded if isinstance(loaded, int) else 0
+    except (CompassError, OSError):
+        pass
+    total = (read_json_file(run_dir / PROGRESS_NAME).members or {}).get("total_tasks")
+    return total if type(total) is int else 0
 
 
 def plan_like_source(run_dir: Path) -> ReusePlan:
@@ -132,13 +161,20 @@ def source_facts(stored: StoredRequest) -> SourceFacts:
 
 
 def wanted_of(stored: StoredRequest, **changes: Any) -> Wanted:
-    """What a run asks for that is like the source: its benchmark and attempt plan; without retries unless `changes`."""
+    """Return what a run asks for that is like the source: its benchmark, attempt plan, retry budget and patterns.
+
+    `changes` are members of `Wanted` that it asks for otherwise; None leaves one as it is.
+    """
+    execution = section(stored.request, "execution")
+    budget, patterns = execution.get("max_retries"), execution.get("retry_pattern_list")
     plan = stored.attempt_plan
     k, strategy = plan.get("k"), plan.get("strategy")
     like: Json = {
         "benchmark_id": stored.benchmark_id,
         "k": k if type(k) is int else 1,
         "strategy": strategy.strip().lower() if isinstance(strategy, str) and strategy.strip() else "avg",
+        "max_retries": budget if type(budget) is int and budget >= 0 else 0,
+        "retry_patterns": tuple(one for one in patterns if isinstance(one, str)) if isinstance(patterns, list) else (),
     }
     return Wanted(**(like | {name: value for name, value in changes.items() if value is not None}))
 
