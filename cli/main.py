@@ -28,6 +28,7 @@ COMMANDS = {
     "watch": "a live board of runs",
     "diff": "what changed between two runs or moments",
     "query": "answer SQL over runs",
+    "scrub": "copy a run with its credentials masked, to share it",
     "index": "build or refresh the catalog that query answers from",
     "export": "write the history as Parquet for other engines",
 }

@@ -200,6 +200,12 @@ class StreamRepaired(Fact, frozen=True, kw_only=True, tag="stream_repaired"):
     payload: Json = {}
 
 
+class StreamScrubbed(Fact, frozen=True, kw_only=True, tag="stream_scrubbed"):
+    """Ours: this stream is a copy whose credentials were masked, and whose lines were sealed again."""
+
+    payload: Json = {}
+
+
 class RecordsLost(Fact, frozen=True, kw_only=True, tag="records_lost"):
     """Ours: `count`, `first_timestamp`, `last_timestamp`, `reason` of events that could not be written."""
 
@@ -241,7 +247,7 @@ SpecifiedEvent: TypeAlias = (
     | SummaryStarted
     | RunFinished
 )
-AdministrativeEvent: TypeAlias = MetricArtifactsWritten | StreamRepaired | RecordsLost
+AdministrativeEvent: TypeAlias = MetricArtifactsWritten | StreamRepaired | StreamScrubbed | RecordsLost
 KnownEvent: TypeAlias = SpecifiedEvent | AdministrativeEvent
 Event: TypeAlias = KnownEvent | UnknownEvent
 
@@ -266,6 +272,7 @@ SPECIFIED_EVENTS: dict[str, type[Fact]] = {
 ADMINISTRATIVE_EVENTS: dict[str, type[Fact]] = {
     "metric_artifacts_written": MetricArtifactsWritten,
     "stream_repaired": StreamRepaired,
+    "stream_scrubbed": StreamScrubbed,
     "records_lost": RecordsLost,
 }
 KNOWN_EVENTS: dict[str, type[Fact]] = SPECIFIED_EVENTS | ADMINISTRATIVE_EVENTS

@@ -53,6 +53,7 @@ EVENTS = place_events(
         "task_finished",
         "summary_started",
         "stream_repaired",
+        "stream_scrubbed",
         "records_lost",
     },
 )

@@ -286,6 +286,7 @@ EVENTS = place_events(
         "attempt_retry",
         "metric_artifacts_written",
         "stream_repaired",
+        "stream_scrubbed",
         "records_lost",
     },
 )

@@ -28,6 +28,7 @@ EVENTS = place_events(
         "task_finished",
         "metric_artifacts_written",
         "stream_repaired",
+        "stream_scrubbed",
         "records_lost",
     },
 )

@@ -75,6 +75,7 @@ EVENTS = place_events(
         "run_finished",
         "metric_artifacts_written",
         "stream_repaired",
+        "stream_scrubbed",
         "records_lost",
     },
 )

@@ -41,6 +41,7 @@ EVENTS = place_events(
         "task_finished",
         "summary_started",
         "stream_repaired",
+        "stream_scrubbed",
         "records_lost",
     },
 )

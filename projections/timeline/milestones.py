@@ -134,6 +134,7 @@ EVENTS = place_events(
         "partial_saved",
         "metric_artifacts_written",
         "stream_repaired",
+        "stream_scrubbed",
     },
 )
 _LOOKED_AT = frozenset({"run_finished", *ADMINISTRATIVE_EVENTS})

@@ -58,6 +58,7 @@ EVENTS = place_events(
         "summary_started",
         "metric_artifacts_written",
         "stream_repaired",
+        "stream_scrubbed",
         "records_lost",
     },
 )

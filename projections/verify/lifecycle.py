@@ -258,7 +258,7 @@ _RULES: dict[str, Callable[[State, Place, Head, bytes], None]] = {
 }
 EVENTS = place_events(
     takes={*_RULES, "stream_repaired"},
-    passes_over={"metric_artifacts_written", "records_lost"},
+    passes_over={"metric_artifacts_written", "records_lost", "stream_scrubbed"},
 )
 
 
