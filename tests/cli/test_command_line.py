@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from cli.main import COMMANDS
 from cli.output import clean, duration, plain
 from eventstore import errors
+from tests.tools import interrupting
 from tests.tools.commands import Command
 from tests.tools.recorded import RUNS
 from tests.tools.streams import plain_line
@@ -101,9 +101,8 @@ def test_ctrl_c_ends_at_once_with_130(tmp_path: Path) -> None:
         for _ in range(12):
             stream.write(lines)
     argv = [sys.executable, "-c", "import cli.show; print('go', flush=True)\n" + CODE, "show", str(tmp_path)]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "go\n"
-    time.sleep(0.4)
+    process = interrupting.start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    interrupting.wait_until(process, lambda: interrupting.has_open(process, tmp_path / "progress.jsonl"))
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130 and told.strip().endswith("interrupted") and "Traceback" not in told

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from eventstore.run import liveness
 from eventstore.stream.lock import RunLock
 from eventstore.stream.lock_file import render_writer
 from eventstore.stream.recovery import boot_id
+from tests.tools import interrupting
 from tests.tools.commands import Command
 from tests.tools.recorded import BIG, RUNS
 from tests.tools.streams import plain_line, sealed_stream
@@ -55,26 +55,29 @@ def test_rows_are_the_same_from_several_processes(runs_root: Path, monkeypatch: 
 
 
 INTERRUPTED = """
-import time
+import sys, time
+from pathlib import Path
 from eventstore.operations.pool import map_in_order
+def nap(name):
+    Path(sys.argv[1], name).touch()
+    time.sleep(60)
 try:
-    list(map_in_order(time.sleep, [60, 60], 2))
+    list(map_in_order(nap, ["a", "b"], 2))
 except KeyboardInterrupt:
     print("interrupted")
 """
 
 
-def test_ctrl_c_is_answered_once_and_by_no_other_process() -> None:
+def test_ctrl_c_is_answered_once_and_by_no_other_process(tmp_path: Path) -> None:
     """A terminal sends it to all of them; only the first says a word."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED],
+    process = interrupting.start(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)],
         cwd=Path(__file__).parents[2],
         start_new_session=True,
-        text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(2)
+    interrupting.wait_until(process, lambda: len(list(tmp_path.iterdir())) == 2)
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=30) == ("interrupted\n", "")
 

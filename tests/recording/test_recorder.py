@@ -309,6 +309,30 @@ def test_a_finished_run_can_be_started_again(tmp_path):
     check_rebuilds(tmp_path / "r")
 
 
+def test_only_administrative_events_leave_a_stored_snapshot_as_it_is(tmp_path):
+    """They count nothing and move no clock: what progress.json says of the run before them stays."""
+    create(tmp_path / "r").close()
+    stored = load(tmp_path / "r" / "progress.json")
+    with RunRecorder.open(tmp_path / "r") as run:
+        run.record_loss(3, 1.0, 2.0, "a full disk")
+        run.record_metric_artifacts({"k": 1, "strategy": "avg", "aggregation": "micro_weighted"})
+        run.close()
+    assert load(tmp_path / "r" / "progress.json") == stored
+    assert replay_run(tmp_path / "r", write=False, force=True).changed == []
+
+
+def test_an_end_without_a_known_beginning_is_written_in_utc(tmp_path):
+    """`started_at` is missing beside a `finished_at` of another status: the stream's end replaces it."""
+    with create(tmp_path / "r", clock=lambda: 1_700_000_000.0) as run:
+        run.finish("failed", "x")
+    info = load(tmp_path / "r" / "run_info.json")
+    del info["started_at"]
+    wrong = info | {"status": "completed", "finished_at": "1999-01-01T00:00:00+05:00", "started_at": None}
+    (tmp_path / "r" / "run_info.json").write_text(json.dumps(wrong))
+    record = replay_run(tmp_path / "r", write=False).snapshots.run_info
+    assert (record["status"], record["finished_at"]) == ("failed", "2023-11-14T22:13:20+00:00")
+
+
 # -- coming back
 
 

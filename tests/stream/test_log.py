@@ -151,6 +151,31 @@ def test_a_new_session_goes_on_where_the_last_one_stopped(tmp_path):
     assert list(records[4]["log"]) == ["writer", "seq", "prev", "xxh3"]
 
 
+def test_an_empty_lock_file_is_taken_and_filled(tmp_path):
+    """A crash between making the file and writing it leaves nothing in it: no writer, no mark, no obstacle."""
+    (tmp_path / "progress.lock").write_bytes(b"")
+    assert read_witness(tmp_path).writer is None
+    with EventLog.open(tmp_path, run_id="r", durability="always") as log:
+        log.append(TaskStarted(task_id="a"))
+        assert read_witness(tmp_path).writer == log.writer
+    assert read_witness(tmp_path).mark.seq == 0
+    check_whole(tmp_path, 1)
+
+
+def test_a_last_line_that_stands_twice_is_repeated_and_counted_once(tmp_path):
+    """The second copy proves itself and is not used again; nothing is appended before a repair."""
+    with EventLog.open(tmp_path, run_id="r") as log:
+        log.append(TaskStarted(task_id="a"))
+        log.append(TaskStarted(task_id="b"))
+    lines = (tmp_path / STREAM).read_bytes().splitlines(keepends=True)
+    (tmp_path / STREAM).write_bytes(b"".join([*lines, lines[-1]]))
+    found = scan(tmp_path)
+    assert [record.event.task_id for record in found] == ["a", "b"]
+    assert dict(found.verdicts) == {"repeated": 1} and found.lines.damaged == 1
+    with pytest.raises(DamagedError, match="1 repeated"):
+        EventLog.open(tmp_path)
+
+
 @pytest.mark.parametrize("tail", [b"{", b'{"run_id":"r","event":"task', b"\0" * 4096, b'{"run_id":"r"}' * 9000])
 def test_a_torn_tail_is_set_aside_before_the_first_append(tmp_path, tail):
     """Its bytes are kept in a file of their own; the next line is never glued to them."""
