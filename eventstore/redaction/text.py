@@ -215,7 +215,7 @@ def _url_credentials(text: str) -> Iterator[Span]:
 
 _PARAMETER_ENDS = ("key=", "sig=", "signature=", "code=", "auth=", "token=", "credential=")
 _URL_PARAMETER = re.compile(
-    r"[?&](?:key|sig|signature|code|auth|x-amz-signature|x-amz-security-token|x-amz-credential|x-goog-signature|x-goog-credential)"
+    r"[?&](?:key|sig|signature|code|auth|x-amz-(?:signature|security-token|credential)|x-goog-(?:signature|credential))"
     r"=([a-z0-9%._~+/=-]{16,})"
 )
 
