@@ -190,7 +190,8 @@ def evidence_of(run_dir: Path, last_timestamp: float | None, now: float) -> list
     if writer is not None:
         facts += _writer_facts(writer, locked)
     if last_timestamp is not None:
-        facts.append(f"the last event is {now - last_timestamp:.0f} s old")
+        age = now - last_timestamp
+        facts.append(f"the last event is {age:.0f} s old" if age >= 0 else "clock stepped: the last event is yet to come")
     changed = (run_dir / STREAM_NAME).stat().st_mtime
     facts.append(f"the stream was changed {now - changed:.0f} s ago")
     return facts

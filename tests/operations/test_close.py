@@ -249,3 +249,10 @@ def test_a_close_thirty_hours_later_changes_no_duration_and_no_cause(name: str, 
     assert closed_page.closed is not None and closed_page.closed.evidence == told["closed"]["evidence"]
     assert closed_page.phases == [structs.replace(row, running=0) for row in page.phases]
     assert (closed_page.slowest, closed_page.in_flight) == (page.slowest, page.in_flight)
+
+
+def test_a_last_event_from_the_future_has_no_age(tmp_path: Path) -> None:
+    """The clock was set back since: no negative seconds are told."""
+    run = dead_run(tmp_path)
+    told = evidence_of(run, 5000.0, 4000.0)
+    assert "clock stepped: the last event is yet to come" in told and not any("-1000" in words for words in told)
