@@ -136,7 +136,7 @@ def _interpret(found: Members, members: tuple[str, ...], older: bool) -> Result:
         adapted = adapt_older(values)
         issues, classified = adapted or [], adapted is not None
     status = values.get("status")
-    if status is None and set(values) - {"retry_count"}:
+    if status is None and set(values) != {"retry_count"}:
         faults.append("status is missing")
     elif status is not None and status not in ATTEMPT_STATUSES:
         faults.append(f"status is {str(status)[:80]!r}, which no attempt has")

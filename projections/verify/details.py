@@ -105,6 +105,9 @@ def _check_shape(notes: Notes, task: TaskFacts) -> None:
         for words in attempt.result_problems:
             notes.add("result_file", words, file=f"{attempt.path}/result.json", attempt=attempt.number, **about)
         _check_retry_files(notes, task, attempt)
+        if task.published and all(one.only_retry_count for one in task.attempts):
+            words = "result.json holds no result, and no other attempt has one"
+            notes.add("result_missing", words, file=attempt.path, attempt=attempt.number, **about)
         if task.state != RUNNING and attempt.listed and attempt.exists and not attempt.has_result:
             words = "the attempt has no result.json"
             notes.add("result_missing", words, file=attempt.path, attempt=attempt.number, **about)

@@ -192,7 +192,11 @@ class FactReader:
         attempts = {number: self._attempt(task, attempt) for number, attempt in task.attempts.items() if attempt.listed}
         if task.published:
             attempts = self._stopped_early({number: one for number, one in attempts.items() if one.result is not None})
-        return TaskFacts(task_id=task_id, published=task.published, attempts=attempts, attempt_plan=task.attempt_plan)
+        problem = "it holds no result of any attempt" if task.published and not attempts else None
+        plan = task.attempt_plan
+        return TaskFacts(
+            task_id=task_id, published=task.published, attempts=attempts, attempt_plan=plan, problem=problem
+        )
 
     def _stopped_early(self, attempts: dict[int, AttemptFacts]) -> dict[int, AttemptFacts]:
         """Return the attempts, where fewer than asked for ended with a success as stopped there."""
