@@ -46,4 +46,8 @@ def command(words: tuple[str, ...], form: str, catalog: Path | None, overwrite: 
             f"{done.partitions} partitions in {output.clean(folder)}: {done.written} written ({done.rows} rows),"
             f" {done.unchanged} unchanged, {done.removed} removed, {done.seconds:.2f} s"
         )
+        output.say(
+            "payloads and logs are exported as they are: compass-es verify --only secret names credentials in runs, "
+            "compass-es scrub makes copies without"
+        )
     return output.OK

@@ -201,3 +201,12 @@ def test_an_interrupt_leaves_no_half_a_copy(
     place.mkdir()
     assert command("scrub", run_dir("r_ok"), place / "copy") == 130
     assert os.listdir(place) == []
+
+
+def test_diagnose_and_export_point_to_scrub(tainted: tuple[Path, list[str]], tmp_path: Path, command: Command) -> None:
+    run, _ = tainted
+    command("diagnose", run, "--json")
+    count = len(command.document["secrets"])
+    assert any(f"{count} credentials" in step and "compass-es scrub" in step for step in command.document["next_steps"])
+    assert command("export", run, tmp_path / "out", "--to", "parquet", "--catalog", tmp_path / "c.duckdb") == 0
+    assert "compass-es scrub" in command.err

@@ -227,7 +227,11 @@ def next_steps(run_dir: Path, diagnosis: Diagnosis, report: Json) -> list[str]:
             steps.append(f"reuse as the run asked for it keeps {kept} failed tasks; a retry budget runs them again")
         steps.append(f"compass-es reuse plan {run}" + " --max-retries 1 --retry-pattern ." * bool(kept))
     if report["secrets"]:
-        steps.append("mask the credentials that are listed under secrets before you share this run")
+        count = len(report["secrets"])
+        steps.append(
+            f"{count} credential{'s' * (count != 1)} in this folder: compass-es verify --only secret {run} names them, "
+            f"compass-es scrub {run} OUT makes a copy to share without"
+        )
     if report["resources"]:
         steps.append("release the environments that are still open (listed under resources)")
     return list(dict.fromkeys(steps))
