@@ -191,7 +191,8 @@ def evidence_of(run_dir: Path, last_timestamp: float | None, now: float) -> list
         facts += _writer_facts(writer, locked)
     if last_timestamp is not None:
         age = now - last_timestamp
-        facts.append(f"the last event is {age:.0f} s old" if age >= 0 else "clock stepped: the last event is yet to come")
+        stepped = "clock stepped: the last event is yet to come"
+        facts.append(f"the last event is {age:.0f} s old" if age >= 0 else stepped)
     changed = (run_dir / STREAM_NAME).stat().st_mtime
     facts.append(f"the stream was changed {now - changed:.0f} s ago")
     return facts
