@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventstore.errors import LockedError, OutputError
+from eventstore.errors import LockedError, OutputError, RefusedError
 from eventstore.format.events import RunStarted, TaskStarted
 from eventstore.operations.repair.repair import repair_run
 from eventstore.operations.replay import replay_run
@@ -149,3 +149,23 @@ def test_a_line_is_found_where_it_stands_last(tmp_path):
         os.truncate(path, 800)
         assert find_last(file.fileno(), size, {lines[7], lines[200]}) == {lines[7]: (56, 8)}
         assert find_last(file.fileno(), size, []) == {}
+
+
+def test_events_that_two_writers_gave_one_number_are_not_taken_out_unasked(run, tmp_path):
+    """Both were acknowledged: repair needs --accept-loss, and a copy of the very same line does not."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / STREAM).write_bytes((run / STREAM).read_bytes())
+    for folder, name in ((run, "mine"), (other, "theirs")):
+        with EventLog.open(folder) as log:
+            log.append(TaskStarted(task_id=name))
+    last = (other / STREAM).read_bytes().splitlines(keepends=True)[-1]
+    same = (run / STREAM).read_bytes().splitlines(keepends=True)[-1]
+    with (run / STREAM).open("ab") as stream:
+        stream.write(last + same)
+    plan = repair_run(run)
+    assert len(plan.promised) == 1 and "another writer's event with number 3" in plan.promised[0]
+    with pytest.raises(RefusedError, match="accept-loss"):
+        repair_run(run, apply=True)
+    assert repair_run(run, apply=True, accept_loss=True).applied
+    assert dict(scan(run).verdicts) == {}

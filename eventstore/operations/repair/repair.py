@@ -209,7 +209,35 @@ def _build(run_dir: Path, examined: _Examined, target: Path, files: FileSystem) 
     _write_pieces(run_dir / STREAM_NAME, pieces, target, files)
     mark = examined.found.mark if examined.found else read_witness(run_dir).mark
     superseded = examined.found is not None and examined.found.mark_superseded
-    return assess(target, None if superseded else mark)
+    assessed = assess(target, None if superseded else mark)
+    rivals = _rivals(run_dir / STREAM_NAME, examined)
+    return structs.replace(assessed, promised=[*assessed.promised, *rivals]) if rivals else assessed
+
+
+def _rivals(path: Path, examined: _Examined) -> list[str]:
+    """Say which lines, to be set aside as repeated, are other events under a number that is taken: two writers' work.
+
+    Both were acknowledged, so taking one out is a loss that somebody has to accept.
+    """
+    places = [step for step in examined.layout.steps if step.code == "repeated" and step.seq is not None]
+    if not places:
+        return []
+    numbers, kept = {step.seq for step in places}, set()
+    scanned = Scan(path, max_findings=0)
+    scanned.run_id = examined.found.run_id if examined.found else None
+    for block in scanned.blocks():
+        for line in block.lines:
+            proof = read_proof(line)
+            if proof is not None and proof.seq in numbers:
+                kept.add((proof.seq, proof.xxh3))
+    words = []
+    with open(path, "rb") as stream:
+        for step in places:
+            stream.seek(step.offset or 0)
+            proof = read_proof(stream.read(step.length or 0))
+            if proof is not None and (proof.seq, proof.xxh3) not in kept:
+                words.append(f"another writer's event with number {proof.seq} stands at byte {step.offset}")
+    return words
 
 
 def _write_pieces(path: Path, pieces: list[Piece], target: Path, files: FileSystem) -> None:
@@ -309,8 +337,8 @@ def _apply(
         assessed = _build(run_dir, examined, target, files)
         if assessed.promised and not accept_loss:
             raise RefusedError(
-                f"{run_dir}: events are gone that were on stable storage ({assessed.promised[0]}); a backup may hold "
-                "them, and --accept-loss goes on without them",
+                f"{run_dir}: the repaired stream would lack events that were acknowledged ({assessed.promised[0]}); a "
+                "backup may hold them, and --accept-loss goes on without them",
                 run_dir,
             )
         backup = find_backup(path)
