@@ -19,10 +19,10 @@ STRICT = ("api.md", "campaign.md", "cli.md", "glossary.md", "index.md", "json.md
 """Documents that follow the rules of English altogether."""
 OLDER: dict[str, int] = {
     "cli": 39,
-    "documents": 69,
+    "documents": 73,
     "eventstore/format": 32,
     "eventstore/history": 83,
-    "eventstore/operations": 129,
+    "eventstore/operations": 139,
     "eventstore/recording": 32,
     "eventstore/redaction": 47,
     "eventstore/results": 59,
