@@ -1,4 +1,4 @@
-"""A result.json that holds no result, under a final state: AgentCompass scores such a task again, so nothing keeps it."""
+"""A result.json that holds no result, under a final state: AgentCompass scores such a task again, nothing keeps it."""
 
 from collections.abc import Callable
 from pathlib import Path
