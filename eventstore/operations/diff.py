@@ -15,6 +15,7 @@ from eventstore.results.task_dirs import read_request, task_dirs
 from eventstore.run.run import Run
 from eventstore.stream.moment import Moment
 from projections.diff import Side, compare
+from projections.score import outcome_of
 from projections.timeline import timeline
 
 from .moment import open_moment
@@ -82,7 +83,8 @@ def _read_results(run_dir: Path, side: Side) -> None:
         for attempt in task.attempts.values():
             result = attempt.read_result()
             issues.update(f"{issue.severity} {issue.code}" for issue in result.issues)
-            for name, value in result.metrics.items():
+            answered = outcome_of(result.status, result.severity) == "answered"
+            for name, value in result.metrics.items() if answered else ():  # an outage is no wrong answer
                 if isinstance(value, bool | int | float):
                     values.setdefault(name, []).append(float(value))
         if task.published:
