@@ -340,10 +340,11 @@ def test_bad_directories_are_named_and_all_others_answered(tmp_path: Path) -> No
 
 
 def test_a_missing_path_is_an_input_error(tmp_path: Path) -> None:
-    """In words, not a traceback of DuckDB."""
+    """In words, not a traceback of DuckDB; a folder without runs, too."""
     with pytest.raises(InputError, match="no such folder"):
         connect(tmp_path / "nowhere")
-    assert rows(tmp_path, "SELECT * FROM runs") == []
+    with pytest.raises(InputError, match="no run directory"):
+        connect(tmp_path)
 
 
 def test_several_paths_have_keys_from_what_they_have_in_common(tmp_path: Path) -> None:
