@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from eventstore.operations.reports.scrub import scrub_report
 from eventstore.operations.scrub import Scrubbed, scrub_run
 
 from . import output
@@ -23,7 +24,7 @@ def command(run: Path, out: Path, as_json: bool) -> int:
     """
     scrubbed = scrub_run(run, out)
     if as_json:
-        output.print_json(scrubbed)
+        output.print_json(scrub_report(scrubbed))
     else:
         _tell(scrubbed)
     return output.FOUND if scrubbed.credentials_left else output.OK

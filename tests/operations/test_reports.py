@@ -220,6 +220,7 @@ def test_what_commands_print_of_what_they_changed_is_valid(
     check("replay", printed(command, "replay", run, "--force"))
     died = run_dir("r_kill_early")
     check("close", printed(command, "close", died, "--status", "failed"))
+    check("scrub", printed(command, "scrub", died, tmp_path / "shared"))
     check("reuse-apply", printed(command, "reuse", "apply", run, tmp_path / "runs" / "r_new"))
 
 

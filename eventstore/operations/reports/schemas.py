@@ -22,6 +22,7 @@ from .history import ExportReport, IndexReport, QueryListReport
 from .repair import RepairReport
 from .replay import ReplayReport
 from .reuse import LineageReport, ReuseApplyReport, ReusePlanReport
+from .scrub import ScrubReport
 from .task import TaskReport
 from .verify import RulesReport, VerifyReport
 
@@ -29,6 +30,7 @@ REPORTS: dict[str, type[Struct]] = {
     "replay": ReplayReport,
     "repair": RepairReport,
     "close": CloseReport,
+    "scrub": ScrubReport,
     "runs": RunList,
     "show": RunPage,
     "task": TaskReport,
