@@ -53,9 +53,9 @@ class Scrubbed(Struct, kw_only=True):
 def scrub_run(path: str | os.PathLike[str], out: Path) -> Scrubbed:
     """Copy the run at `path` to `out` with its credentials masked.
 
-    Raises RefusedError where `out` exists or lies inside the run, and while the writer is at work; DamagedError for a
-    stream that needs a repair first; InputError for what can't be read and OutputError for what can't be written. No
-    part of a copy stays behind.
+    Raises RefusedError where `out` exists or lies inside the run, for what is nested too deeply to be searched, and
+    while the writer is at work; DamagedError for a stream that needs a repair first; InputError for what can't be read
+    and OutputError for what can't be written. No part of a copy stays behind.
     """
     run_dir = Run.open(path).path
     _refuse(run_dir, out)
@@ -146,7 +146,7 @@ class _Copy:
 
     def _document(self, source: Path, target: Path, members: Json, name: str) -> bool:
         redactor = self._by_texts if name == PROGRESS_NAME else self._by_names  # its members are named by ids
-        masked = redactor.redact(members)
+        masked = _redacted(redactor, members, source)
         if masked == members:
             return self._text(source, target, name)
         target.write_bytes(codec.dump_pretty(masked, sort_keys=[*members] == sorted(members)))
@@ -211,7 +211,8 @@ class _Copy:
         members = codec.parse_object(line)
         log = members.pop("log", None)
         masked = {
-            name: value if name in _IDENTITIES else self._by_names.redact(value) for name, value in members.items()
+            name: value if name in _IDENTITIES else _redacted(self._by_names, value, self._source / STREAM_NAME)
+            for name, value in members.items()
         }
         changed = masked != members
         if log is None:
@@ -267,6 +268,15 @@ def _document(path: Path) -> Json | None:
         return codec.parse_object(b"".join(_pieces(path)))
     except (MalformedLineError, RecursionError, ValueError):
         return None
+
+
+def _redacted(redactor: Redactor, value: Any, path: Path) -> Any:
+    """Return a value from `path` masked. Raises RefusedError for one nested too deeply to be looked into."""
+    try:
+        return redactor.redact(value)
+    except ValueError:
+        words = "holds an object nested too deeply to be searched for credentials; nothing was copied"
+        raise RefusedError(f"{path}: {words}", path) from None
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from msgspec import structs, to_builtins
 from eventstore.format.events import Json
 from eventstore.format.records import VERDICTS, Finding
 from eventstore.format.values import iso_utc, shorten, unix_time
+from eventstore.operations.masking import bounded
 from eventstore.operations.verify.verify import Checking, Options, Report
 from eventstore.operations.view import Clock, View, look, lost_words
 from eventstore.redaction.redactor import find_secrets, redact_values
@@ -249,8 +250,8 @@ def secrets_in(facts: Facts, log: LogFacts) -> list[Json]:
 
 
 def masked(value: Json) -> Json:
-    """Return a report with credentials masked and long texts cut."""
-    report: Json = redact_values(_cut(value))
+    """Return a report with credentials masked, long texts cut, and nothing of what is nested too deeply to be shown."""
+    report: Json = redact_values(_cut(bounded(value)))
     return report
 
 
