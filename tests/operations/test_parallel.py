@@ -111,3 +111,30 @@ def test_second_process_that_dies_is_done_without(big_run: Path, monkeypatch: py
     taken = absorbed(monkeypatch)
     both(big_run / "progress.jsonl")
     assert not taken
+
+
+PENDING = 2
+
+
+@pytest.mark.parametrize(
+    ("names", "taken_over"),
+    [
+        (["task_started"] * PENDING, True),
+        (["task_started"] * (PENDING + 1), False),
+        (["task_started", "task_finished"], True),
+        (["task_finished", "task_started"], False),
+    ],
+)
+def test_a_count_that_would_fall_below_zero_within_the_second_part_stops_the_join(
+    names: list[str], taken_over: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks pending, none running: starts beyond that, and an end before a start, count from zero again."""
+    taken = absorbed(monkeypatch)
+    path = tmp_path / "progress.jsonl"
+    start = [("run_started", {}), ("tasks_loaded", {"total_tasks": PENDING}), ("attempt_started", {})]
+    filler = [("phase_changed", {})] * 2000
+    events = [*start, *filler, *filler, *((name, {}) for name in names), *filler[:200]]
+    lines = [plain_line(number, event=name, payload=payload) for number, (name, payload) in enumerate(events)]
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    both(path)
+    assert bool(taken) == taken_over

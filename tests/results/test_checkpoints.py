@@ -195,6 +195,19 @@ def test_an_input_that_changed_since_makes_a_checkpoint_unusable(run: Path, tmp_
         saved(run, mode="none", prepared_task={"task_id": "t", "input": {"files": [{"path": "x"}]}})
 
 
+@pytest.mark.parametrize("beside", [{"data": "aGk="}, {"path": "input.png"}])
+def test_an_address_beside_what_was_captured_is_no_reason_to_refuse(
+    run: Path, tmp_path: Path, beside: dict[str, str]
+) -> None:
+    """Bytes in the input need no file; a file is fingerprinted, wherever it came from."""
+    (tmp_path / "input.png").write_bytes(b"pixels")
+    item = {"url": "http://x/input.png"} | beside
+    inputs = {"prompt": "?", "files": [], "media": [item], "workspace": str(tmp_path)}
+    path = saved(run, mode="none", prepared_task={"task_id": "t", "input": inputs})
+    wanted = [str(tmp_path / "input.png")] if "path" in beside else []
+    assert list(validate_checkpoint(run, path, "t", 1).driver_inputs) == wanted
+
+
 # --- writing
 
 
