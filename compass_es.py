@@ -213,15 +213,35 @@ def main(arguments: list[str] | None = None) -> None:
     `eventstore` and `projections` are loaded from the folder of this file: other modules with these names on the
     search path do not count. Raises SystemExit always, with the exit codes of docs/cli.md.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        try:
+            _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            if arguments is None:
+                _end_at_once_when_interrupted()
+    except KeyboardInterrupt:
+        _leave(_INTERRUPTED, "interrupted")
+
+
+def _run(arguments: list[str]) -> NoReturn:
     try:
         _prefer_own_packages(arguments)
         from cli.main import main as run
-    except KeyboardInterrupt:
-        _leave(_INTERRUPTED, "interrupted")
     except ModuleNotFoundError as error:
         _fail(arguments, f"compass-es needs the module {error.name}, which is not installed", None)
     run(arguments)
+
+
+def _end_at_once_when_interrupted() -> None:
+    """Let Ctrl-C end this process without an exception: nobody is left to catch one while Python takes it down."""
+    import signal
+
+    def end(*_: object) -> None:
+        os.write(2, b"interrupted\n")
+        os._exit(_INTERRUPTED)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end)
 
 
 class _OwnPackages:

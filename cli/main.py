@@ -4,7 +4,7 @@ import importlib
 import io
 import sys
 from importlib import metadata
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -52,6 +52,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:  # click would make it exit 1, which means here that something was found
             output.quit_quietly()
+        except KeyboardInterrupt:  # click would write an empty line first
+            raise click.Abort from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -73,7 +75,7 @@ def commands() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; every error ends here, in words and with the exit code that docs/cli.md lists."""
     arguments = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in arguments
