@@ -26,6 +26,8 @@ the strategy needs no more attempts."""
 RUN_SCHEMAS = ("agentcompass.run_info.v3", "agentcompass.run_info.v2")
 STRATEGIES = ("avg", "pass")
 RESUMABLE_MODES = ("fresh", "none")
+SHORT_RESULT = "its result has only"
+"""How the reason begins for a kept task with fewer attempts than were asked for."""
 _MATCHED_CHARACTERS = 1 << 20
 
 
@@ -183,7 +185,7 @@ def decide_task(task: TaskFacts, wanted: Wanted) -> TaskDecision:
     if task.published and unfit is None:
         retried = [reason for attempt in task.attempts.values() if (reason := _retried(attempt, wanted)) is not None]
         if not retried:
-            return _kept(task)
+            return _kept(task, wanted)
         return _resumed(task, wanted, f"kept results would be retried: {retried[0]}", keep=True)
     if task.published:
         # A whole result that is refused takes its attempts with it: only checkpoints are left.
@@ -205,14 +207,15 @@ def _retried(attempt: AttemptFacts, wanted: Wanted) -> str | None:
     return None if reason is None else f"attempt {attempt.number}: {reason}"
 
 
-def _kept(task: TaskFacts) -> TaskDecision:
+def _kept(task: TaskFacts, wanted: Wanted) -> TaskDecision:
     results = [attempt.result for attempt in task.attempts.values() if attempt.result is not None]
     found = {issue.severity for result in results for issue in result.issues}
     severity = next((name for name in ("fatal", "error", "warning") if name in found), "")
     attempts = [AttemptDecision(number, "keep", "its result stands") for number in sorted(task.attempts)]
-    return TaskDecision(
-        task_id=task.task_id, action="keep", reason="its result is whole", severity=severity, attempts=attempts
-    )
+    reason = "its result is whole"
+    if wanted.strategy != "pass" and len(results) < wanted.k:  # AgentCompass keeps such a task and runs no more of it
+        reason = f"{SHORT_RESULT} {len(results)} of {wanted.k} attempts, and the others won't run"
+    return TaskDecision(task_id=task.task_id, action="keep", reason=reason, severity=severity, attempts=attempts)
 
 
 def _resumed(task: TaskFacts, wanted: Wanted, why: str, *, keep: bool) -> TaskDecision:

@@ -90,6 +90,11 @@ class Result(Struct, frozen=True, kw_only=True):
         return self.problem is None and self.status is not None
 
     @property
+    def is_empty(self) -> bool:
+        """True where it holds a retry count only: the attempt never came to a result."""
+        return self.exists and self.problem is None and self.status is None and not self.faults
+
+    @property
     def severity(self) -> str:
         """The highest severity of its issues, or "" for none."""
         return highest_severity(self.issues)
@@ -167,7 +172,7 @@ def shape_faults(path: Path, *, older: bool = False) -> list[str]:
     faults += [f"it lacks {name}" for name in expected - members.keys()]
     objects = ("trajectory", "artifacts", "analysis_result", "meta")
     faults += [f"{name} is no object" for name in objects if name in members and not _may_be_object(members[name])]
-    if "meta" in members and not older and set(read_members(path, ("meta",)).values["meta"] or ()) != set(NAMESPACES):
+    if "meta" in members and not older and set(_parsed_object(members["meta"])) != set(NAMESPACES):
         faults.append(f"meta has other members than {' and '.join(NAMESPACES)}")
     return sorted(faults)
 

@@ -17,7 +17,7 @@ never an exception, and no link is followed.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,7 +44,7 @@ from eventstore.run.names import (
 )
 from eventstore.run.request_record import StoredRequest, read_request
 
-from .result import Issue, Result, Retry, highest_severity, read_result, read_retry
+from .result import Issue, Result, Retry, highest_severity, read_result, read_retry, shape_faults
 
 __all__ = [
     "AttemptDir",
@@ -132,6 +132,17 @@ class AttemptDir:
     def read_result(self, *members: str) -> Result:
         """`result.json`, read now; with the further `members` of it (`final_answer`, `meta`, …) that are named."""
         return read_result(self.path / RESULT_FILE, *members, older=self.older)
+
+    def result_faults(self, result: Result) -> list[str]:
+        """Return what keeps AgentCompass from loading `result`, read before, as that of a finished attempt, in words.
+
+        Empty for a result that holds only a retry count: the task may have others.
+        """
+        if result.problem is not None:
+            return [result.problem]
+        if result.faults or result.is_empty:
+            return result.faults
+        return shape_faults(self.path / RESULT_FILE, older=self.older)
 
     def read_retries(self) -> list[Retry]:
         """Return the diagnostics of its discarded results, read now."""
@@ -241,6 +252,34 @@ class TaskDir:
         )
 
     @property
+    def index_problems(self) -> list[str]:
+        """Entries of `task.json`'s attempts that AgentCompass refuses, and the whole task with them, in words."""
+        return [
+            f"{TASK_FILE} maps attempt {number[:40]!r} to {str(name)[:80]!r}"
+            for number, name in self._index.items()
+            if not _is_attempt_number(number) or name != f"attempt-{number}"
+        ]
+
+    def unfinished_reason(self, results: Mapping[int, Result]) -> str | None:
+        """Return why its results, read before, are not those of a finished task, in words; None where they are.
+
+        Finished is what AgentCompass 1.0.1 loads: published, an index without odd entries, at least one attempt with a
+        result, and no result that breaks the schema.
+        """
+        if not self.published:
+            return self.problem or "it was not finished"
+        if self.index_problems:
+            return self.index_problems[0]
+        listed = {number: results[number] for number, attempt in self.attempts.items() if attempt.listed}
+        if all(result.is_empty for result in listed.values()):
+            return "it holds no result of any attempt"
+        for number, result in listed.items():
+            faults = self.attempts[number].result_faults(result)
+            if faults:
+                return f"attempt {number}: its result {'' if result.problem else 'breaks the schema: '}{faults[0]}"
+        return None
+
+    @property
     def problems(self) -> list[str]:
         """Everything that is wrong with the directory's shape, in words; the attempts' problems included."""
         found = [self.problem] if self.problem else []
@@ -250,9 +289,7 @@ class TaskDir:
         shared = [name for name in _SHARED if name in self.members]
         if shared and len(shared) < len(_SHARED):
             found.append(f"{TASK_FILE} has {', '.join(shared)} only")
-        for number, name in self._index.items():
-            if not _is_attempt_number(number) or name != f"attempt-{number}":
-                found.append(f"{TASK_FILE} maps attempt {number[:40]!r} to {str(name)[:80]!r}")
+        found += self.index_problems
         for attempt in self.attempts.values():
             found += attempt.problems
             if not attempt.exists and self.state != RUNNING:  # an unfinished task lists attempts before they begin

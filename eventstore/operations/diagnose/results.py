@@ -34,6 +34,7 @@ class Results(Struct, kw_only=True):
     issues: list[IssueFact] = []
     states: Counter[str] = field(default_factory=Counter)
     partial: list[str] = []
+    unfinished: int = 0
     present: bool = False
     left_out: int = 0
     coverage: CoverageFold = field(default_factory=CoverageFold)
@@ -60,8 +61,13 @@ def _read_task(task: TaskDir, found: Results, full: bool) -> None:
     name = task.task_id or task.path.name
     if not task.published and task.state == RUNNING:
         found.partial.append(name)
+    stored = {number: attempt.read_result() for number, attempt in task.attempts.items()}
+    if task.state != RUNNING and (reason := task.unfinished_reason(stored)) is not None:
+        found.unfinished += 1
+        if not any(result.problem for result in stored.values()):  # those are told below
+            found.problems.append(f"{task.relative} is not finished: {reason}")
     for attempt in task.attempts.values():
-        result = attempt.read_result()
+        result = stored[attempt.number]
         if result.status is not None:
             scores[attempt.number] = AttemptScores(result.status, result.metrics, result.severity)
         place = f"{task.relative}/{attempt.path.name}"
@@ -150,7 +156,7 @@ def retries(rows: timeline.State) -> Json:
 
 
 def _result_counts(rows: timeline.State, marks: milestones.State, results: Results, total_tasks: int) -> Json:
-    complete = sum(results.states[state] for state in (NORMAL, ERROR, FATAL, "unknown"))
+    complete = sum(results.states[state] for state in (NORMAL, ERROR, FATAL, "unknown")) - results.unfinished
     if not results.present:
         complete = sum(row.partials_saved > 0 for row in rows.tasks.values())
     partial = results.states[RUNNING]

@@ -9,7 +9,7 @@ recorded checksums, so that a plan doesn't promise what can't be kept.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from eventstore.format.events import Json, TasksLoaded
 from eventstore.results import artifacts
 from eventstore.results.checkpoint_store import Checkpoint, Evaluation, read_checkpoint, validate_checkpoint
 from eventstore.results.fingerprints import ArtifactLimits
-from eventstore.results.result import Issue, Result, parse_issues, shape_faults
+from eventstore.results.result import Issue, Result, parse_issues
 from eventstore.results.task_dirs import AttemptDir, TaskDir, find_task, task_dirs
 from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, find_runs, open_run, read_json_file
-from eventstore.run.names import CHECKPOINT_FILE, RESULT_FILE
+from eventstore.run.names import CHECKPOINT_FILE
 from eventstore.run.request_record import StoredRequest, read_request, section
 from eventstore.stream.scan import scan
 from projections.reuse import (
+    SHORT_RESULT,
     AttemptFacts,
     CheckpointFacts,
     IssueFacts,
@@ -96,7 +97,7 @@ def plan_reuse(source: str | os.PathLike[str], wanted: Wanted, *, check_files: b
             tasks.append(decide_task(reader.task(task), wanted))
     tasks.sort(key=lambda task: task.task_id)
     run_id = facts.run_id if isinstance(facts.run_id, str) else ""
-    warnings = problems + _unlike(stored, wanted)
+    warnings = problems + _unlike(stored, wanted) + _short_results(tasks)
     return ReusePlan(
         source=run_dir,
         run_id=run_id,
@@ -147,6 +148,13 @@ def _unlike(stored: StoredRequest, wanted: Wanted) -> list[str]:
     return [f"the source ran with {budget} retries and patterns {patterns!r:.200}; this plan has {wanted.max_retries}"]
 
 
+def _short_results(tasks: Sequence[TaskDecision]) -> list[str]:
+    short = [task for task in tasks if task.action == "keep" and task.reason.startswith(SHORT_RESULT)]
+    if not short:
+        return []
+    return [f"{len(short)} kept tasks have fewer attempts than asked for; the first is {short[0].task_id!r:.80}"]
+
+
 def source_facts(stored: StoredRequest) -> SourceFacts:
     """Return what `run_info.json` says of a run that could be reused."""
     members = stored.run_info.members or {}
@@ -187,15 +195,18 @@ class FactReader:
         self._plans = section(stored.run_info.members, "resolved_execution_plans")
 
     def task(self, task: TaskDir) -> TaskFacts:
-        """Return the facts of one task."""
-        task_id = task.task_id or ""
-        attempts = {number: self._attempt(task, attempt) for number, attempt in task.attempts.items() if attempt.listed}
+        """Return the facts of one task. Of a task whose index AgentCompass refuses there is nothing to keep."""
+        listed = {} if task.index_problems else {n: attempt for n, attempt in task.attempts.items() if attempt.listed}
+        results = {number: attempt.read_result("artifacts") for number, attempt in listed.items()}
+        attempts = {number: self._attempt(task, attempt, results[number]) for number, attempt in listed.items()}
         if task.published:
             attempts = self._stopped_early({number: one for number, one in attempts.items() if one.result is not None})
-        problem = "it holds no result of any attempt" if task.published and not attempts else None
-        plan = task.attempt_plan
         return TaskFacts(
-            task_id=task_id, published=task.published, attempts=attempts, attempt_plan=plan, problem=problem
+            task_id=task.task_id or "",
+            published=task.published,
+            attempts=attempts,
+            attempt_plan=task.attempt_plan,
+            problem=_task_problem(task, results),
         )
 
     def _stopped_early(self, attempts: dict[int, AttemptFacts]) -> dict[int, AttemptFacts]:
@@ -209,32 +220,32 @@ class FactReader:
         result = ResultFacts(issues=attempt.result.issues, problem=attempt.result.problem, stop_requested=True)
         return {**attempts, last: AttemptFacts(number=last, result=result, checkpoint=attempt.checkpoint)}
 
-    def _attempt(self, task: TaskDir, attempt: AttemptDir) -> AttemptFacts:
+    def _attempt(self, task: TaskDir, attempt: AttemptDir, stored: Result) -> AttemptFacts:
         task_id = task.task_id or ""
         found = read_checkpoint(attempt.path / CHECKPOINT_FILE) if attempt.has_checkpoint else None
-        result = self._whole(task_id, attempt) if task.published else self._terminal(task_id, attempt, found)
+        if task.published:
+            result = self._whole(task_id, attempt, stored)
+        else:
+            result = self._terminal(task_id, attempt, found, stored)
         checkpoint = None if found is None else self.checkpoint(task_id, attempt, found)
         return AttemptFacts(number=attempt.number, result=result, checkpoint=checkpoint)
 
-    def _whole(self, task_id: str, attempt: AttemptDir) -> ResultFacts | None:
-        result = attempt.read_result("artifacts")
-        if result.problem is None and result.status is None and not result.faults:
-            return None  # only a retry count: the attempt never came to a result
+    def _whole(self, task_id: str, attempt: AttemptDir, result: Result) -> ResultFacts | None:
+        if result.is_empty:
+            return None
         problem = self._unfit(task_id, attempt, result)
-        faults = shape_faults(attempt.path / RESULT_FILE, older=attempt.older) if problem is None else []
-        if faults:
-            problem = f"its result breaks the schema: {faults[0]}"
-        elif attempt.number > self._wanted.k:
+        if attempt.number > self._wanted.k:
             problem = f"its number is beyond k = {self._wanted.k}"
         return ResultFacts(issues=_issues(result.issues), problem=problem)
 
-    def _terminal(self, task_id: str, attempt: AttemptDir, found: Checkpoint | None) -> ResultFacts | None:
+    def _terminal(
+        self, task_id: str, attempt: AttemptDir, found: Checkpoint | None, result: Result
+    ) -> ResultFacts | None:
         scheduler = found.scheduler if found is not None else None
         if scheduler is None or not scheduler.has_value:
             return None
         if (scheduler.task_id, scheduler.attempt) != (task_id, attempt.number):
             return ResultFacts(problem="its terminal state is that of another attempt")
-        result = attempt.read_result("artifacts")
         return ResultFacts(
             issues=_issues(result.issues),
             problem=self._unfit(task_id, attempt, result) if result.exists else "its result is missing",
@@ -294,6 +305,12 @@ def recovery_refusal(run_dir: Path, task_id: str, attempt: int, wanted: Wanted) 
     found = read_checkpoint(folder.path / CHECKPOINT_FILE)
     reader = FactReader(run_dir, read_request(run_dir), wanted)
     return rescore_refusal(reader.checkpoint(task_id, folder, found) if found.exists else None, wanted)
+
+
+def _task_problem(task: TaskDir, results: Mapping[int, Result]) -> str | None:
+    if task.index_problems:
+        return f"AgentCompass refuses its index: {task.index_problems[0]}"
+    return task.unfinished_reason(results) if task.published else None
 
 
 def _checkpoint_facts(evaluation: Evaluation, specs: Sequence[tuple[str, str]]) -> CheckpointFacts:

@@ -16,7 +16,7 @@ from eventstore.format.events import Json
 from eventstore.results.artifacts import validate_manifest
 from eventstore.results.checkpoint_store import Evaluation, read_checkpoint
 from eventstore.results.fingerprints import ArtifactLimits
-from eventstore.results.task_dirs import AttemptDir, TaskDir, task_dirs
+from eventstore.results.task_dirs import AttemptDir, Result, TaskDir, task_dirs
 from eventstore.run.names import ARTIFACTS_NAME, CHECKPOINT_FILE, RESULT_FILE
 from projections.verify.checkpoints import CheckpointFacts, check_answer, check_checkpoint, check_manifest
 from projections.verify.details import AttemptFacts, RetryFacts, TaskFacts
@@ -100,12 +100,12 @@ class DetailsReader:
             listed=attempt.listed,
             exists=attempt.exists,
             has_result=True,
-            result_problems=[*([result.problem] if result.problem else []), *result.faults],
+            result_problems=attempt.result_faults(result) if task.published else _readable(result),
             status=result.status,
             severity=result.severity if result.is_result and result.classified else None,
             retry_count=result.retry_count,
             metrics=result.metrics,
-            only_retry_count=result.problem is None and result.status is None and not result.faults,
+            only_retry_count=result.is_empty,
             retries=self._retries(attempt),
         )
 
@@ -194,6 +194,11 @@ class DetailsReader:
             self.files += 1
         except OSError:
             return
+
+
+def _readable(result: Result) -> list[str]:
+    """Return what is wrong with the result of an attempt whose task may still be under way."""
+    return [result.problem] if result.problem else result.faults
 
 
 class _Snapshot(Struct, gc=False):
