@@ -134,7 +134,7 @@ class AttemptDir:
         return read_result(self.path / RESULT_FILE, *members, older=self.older)
 
     def result_faults(self, result: Result) -> list[str]:
-        """Return what keeps AgentCompass from loading `result`, read before, as that of a finished attempt, in words.
+        """Return what keeps AgentCompass from loading `result`, read before, as that of a finished attempt.
 
         Empty for a result that holds only a retry count: the task may have others.
         """
@@ -253,7 +253,7 @@ class TaskDir:
 
     @property
     def index_problems(self) -> list[str]:
-        """Entries of `task.json`'s attempts that AgentCompass refuses, and the whole task with them, in words."""
+        """Messages about entries of `task.json`'s attempts with which AgentCompass refuses the whole task."""
         return [
             f"{TASK_FILE} maps attempt {number[:40]!r} to {str(name)[:80]!r}"
             for number, name in self._index.items()
@@ -261,9 +261,9 @@ class TaskDir:
         ]
 
     def unfinished_reason(self, results: Mapping[int, Result]) -> str | None:
-        """Return why its results, read before, are not those of a finished task, in words; None where they are.
+        """Return why its results, read before, are not those of a finished task; None where they are.
 
-        Finished is what AgentCompass 1.0.1 loads: published, an index without odd entries, at least one attempt with a
+        Finished is what AgentCompass 1.0.1 loads: published, an index without invalid entries, at least one attempt with a
         result, and no result that breaks the schema.
         """
         if not self.published:
