@@ -263,8 +263,8 @@ class TaskDir:
     def unfinished_reason(self, results: Mapping[int, Result]) -> str | None:
         """Return why its results, read before, are not those of a finished task; None where they are.
 
-        Finished is what AgentCompass 1.0.1 loads: published, an index without invalid entries, at least one attempt with a
-        result, and no result that breaks the schema.
+        Finished is what AgentCompass 1.0.1 loads: published, an index without invalid entries, at least one attempt
+        with a result, and no result that breaks the schema.
         """
         if not self.published:
             return self.problem or "it was not finished"
