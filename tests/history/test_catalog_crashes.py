@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 import duckdb
 import pytest
 
-from cli import query
 from eventstore.errors import OutputError
 from eventstore.history.catalog import ingest
 from eventstore.history.catalog.catalog import Catalog
 from eventstore.history.sql import access, guard
+from eventstore.history.sql import answer as answering
 from eventstore.history.sql.access import CatalogChoice
 from eventstore.stream.filesystem import FileSystem
 from tests.tools.commands import Command
@@ -301,13 +301,16 @@ def test_a_process_that_breaks_down_on_a_catalog(
 ) -> None:
     """DuckDB 1.5.6 reads some damaged blocks unchecked, and crashes: another process looks, and builds it anew."""
     access.index(runs, file)
-    answered, looked = query._answer, Catalog.is_sound
+    answered, looked = answering._answer, Catalog.is_sound
 
     def crash(*ignored: object) -> NoReturn:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 
-    monkeypatch.setattr(query, "_answer", lambda call, begin: answered(call, begin) if call.rebuild else crash())
+    def break_down(inquiry: answering.Inquiry, *others: Any, **options: Any) -> int:
+        return answered(inquiry, *others, **options) if inquiry.catalog.rebuild else crash()
+
+    monkeypatch.setattr(answering, "_answer", break_down)
     monkeypatch.setattr(Catalog, "is_sound", looked if sound else crash)
     command, before = Command(capfd), file.stat().st_ino
     code = command("query", "SELECT count(*) AS n FROM events", runs, "--catalog", file, "--json")

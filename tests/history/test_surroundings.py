@@ -132,7 +132,8 @@ def test_what_a_killed_export_left_is_removed_by_the_next(surroundings: dict[str
     left.touch()
     others.touch()
     (tmp_path / "out" / "manifest.json").unlink()
-    assert run(surroundings, "export", ONE, tmp_path / "out", "--to", "parquet").returncode == 0
+    again = run(surroundings, "export", ONE, tmp_path / "out", "--to", "parquet", "--overwrite")
+    assert again.returncode == 0
     assert not left.exists() and others.exists()
 
 
@@ -208,7 +209,19 @@ def test_sql_is_utf8_whatever_the_locale(locale: dict[str, str], surroundings: d
     env, out = surroundings | locale, tmp_path / "out.csv"
     sql = "SELECT 'é' || $more AS text".encode()
     for words, given in (([sql], b""), ([b"-"], sql)):
-        argv = [*PROGRAM, "query", *words, ONE, "--param", "more=ß".encode(), "--format", "csv", "-o", out]
+        argv = [
+            *PROGRAM,
+            "query",
+            *words,
+            ONE,
+            "--param",
+            "more=ß".encode(),
+            "--format",
+            "csv",
+            "-o",
+            out,
+            "--overwrite",
+        ]
         done = subprocess.run(argv, input=given, capture_output=True, env=env, cwd=PROJECT)
         assert (done.returncode, done.stderr) == (0, b"")
         assert out.read_text("utf-8").split() == ["text", "éß"]

@@ -11,6 +11,7 @@ import pytest
 
 from eventstore.operations.diagnose.diagnose import diagnose_run
 from projections.diagnose.causes import BLAMES, CAUSES
+from tests.tools import interrupting
 from tests.tools.commands import Command
 from tests.tools.failures import PLANTED, Copy, events_of, finish, log, plant, write_events
 from tests.tools.recorded import DATA, RUNS
@@ -251,7 +252,8 @@ def test_a_recorder_that_really_failed(name: str, tmp_path: Path, command: Comma
     code, outcome, cause, certainty = REAL[name]
     if name == "disk" and not Path("/dev/full").exists():
         pytest.skip("no /dev/full on this system")
-    subprocess.run([sys.executable, "-c", RECORDING, str(tmp_path / "run"), code], capture_output=True, cwd=ROOT)
+    argv = [sys.executable, "-c", RECORDING, str(tmp_path / "run"), code]
+    interrupting.start(argv, stderr=subprocess.DEVNULL, cwd=ROOT).wait()
     assert command("diagnose", tmp_path / "run", "--json") == 1
     report = command.document
     first = report["causes"][0]

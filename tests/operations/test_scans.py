@@ -74,7 +74,7 @@ CASES: dict[str, tuple[str, Callable[[Path], None], list[str], int]] = {
     "replay that agrees": ("r_ok", nothing, ["replay", "RUN"], 1),
     "replay that writes": ("r_ok", drop_snapshots, ["replay", "RUN"], 1),
     "replay, a time": ("r_kill_mid", nothing, ["replay", "RUN", "--at-time", "2026-11-29T14:34:49"], 1),
-    "reuse plan": ("r_kill_mid", nothing, ["reuse", "plan", "RUN"], 0),
+    "reuse plan": ("r_kill_mid", nothing, ["reuse", "plan", "RUN"], 1),
     "reuse lineage": ("r_resumed", nothing, ["reuse", "lineage", "RUN"], 0),
     "repair plan, nothing to do": ("r_kill_mid", nothing, ["repair", "RUN"], 1),
     "repair plan": ("r_kill_mid", damage, ["repair", "RUN"], 1),

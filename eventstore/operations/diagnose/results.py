@@ -171,7 +171,7 @@ def _result_counts(rows: timeline.State, marks: milestones.State, results: Resul
 
 def _reuse(run_dir: Path, results: Results, total_tasks: int) -> Json:
     """What reuse would keep, by the plan of `compass-es reuse plan`; stored artifacts are believed without a look."""
-    plan = plan_like_source(run_dir) if results.present else None
+    plan = plan_like_source(run_dir, total_tasks) if results.present else None
     if plan is None or plan.refusal is not None:
         nothing = dict.fromkeys(("keeps", "reruns", "keeps_failed", "attempts_to_run", "max_retries"))
         return {**nothing, "retry_patterns": [], "estimate": True}

@@ -80,10 +80,13 @@ class SourceChoice(Struct, frozen=True):
     notes: list[str]
 
 
-def plan_reuse(source: str | os.PathLike[str], wanted: Wanted, *, check_files: bool = True) -> ReusePlan:
+def plan_reuse(
+    source: str | os.PathLike[str], wanted: Wanted, *, check_files: bool = True, total_tasks: int | None = None
+) -> ReusePlan:
     """Decide for every task and attempt of a run what a new run would do with it. Raises InputError, UsageError.
 
-    With `check_files=False` stored artifacts are believed without comparing checksums.
+    With `check_files=False` stored artifacts are believed without comparing checksums. `total_tasks` is the number of
+    planned tasks, from a caller that has read the stream; None: it is read here.
     """
     check_wanted(wanted)
     run_dir = open_run(source)
@@ -105,7 +108,7 @@ def plan_reuse(source: str | os.PathLike[str], wanted: Wanted, *, check_files: b
         refusal=reason,
         tasks=tasks,
         warnings=warnings,
-        total_tasks=max(planned_tasks(run_dir), len(tasks)),
+        total_tasks=max(planned_tasks(run_dir) if total_tasks is None else total_tasks, len(tasks)),
     )
 
 
@@ -122,9 +125,9 @@ def planned_tasks(run_dir: Path) -> int:
     return total if type(total) is int else 0
 
 
-def plan_like_source(run_dir: Path) -> ReusePlan:
+def plan_like_source(run_dir: Path, total_tasks: int | None = None) -> ReusePlan:
     """Return the plan of a new run that asks for what `run_dir` asked for; artifacts are not compared."""
-    return plan_reuse(run_dir, wanted_of(read_request(run_dir)), check_files=False)
+    return plan_reuse(run_dir, wanted_of(read_request(run_dir)), check_files=False, total_tasks=total_tasks)
 
 
 def _first_of_each(run_dir: Path, problems: list[str]) -> list[TaskDir]:

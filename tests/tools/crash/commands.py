@@ -27,6 +27,7 @@ READING: dict[str, list[str]] = {
     "diff": ["{run}", "{run}"],
     "query": ["SELECT run_key, status FROM runs", "{root}", "--no-catalog", "--output", "{aside}/rows.json"],
     "index": ["{root}", "--catalog", "{aside}/catalog.duckdb"],
+    "scrub": ["{run}", "{aside}/scrubbed"],
     "export": ["{root}", "{aside}/export", "--catalog", "{aside}/catalog.duckdb", "--to", "parquet"],
 }
 """What is asked of each command; none of these may change the run."""
