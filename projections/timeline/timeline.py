@@ -387,9 +387,8 @@ def _phase_changed(state: State, fact: TypedHead, seq: int, line: bytes, running
         if attempt is not None:
             attempt.last_phase = name
             attempt.phases += 1
-        if task is not None:
-            task.last_phase = name
     if task is not None:
+        task.last_phase = name
         if fact.category is not None:
             task.category = fact.category
         task.last_event_at, task.last_seq = now, seq
