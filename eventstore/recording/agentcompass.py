@@ -209,6 +209,8 @@ class Recording:
             self._lost_times = (self._lost_times[0] if self.lost else now, now)
             self.lost += 1
             self._reason = error.message if isinstance(error, CompassError) else f"{type(error).__name__}: {error}"
+            if self._recorder is not None:
+                self._recorder.note_loss(self.lost, self._reason)
             if self.lost == 1:
                 logger.error(
                     "RECORDING FAILED, events of this run are being lost (the evaluation goes on): %s", self._reason
@@ -222,6 +224,7 @@ class Recording:
                 recorder.record_loss(self.lost, *self._lost_times, self._reason)
                 logger.warning("recording works again; %d events are lost", self.lost)
                 self.lost = 0
+                recorder.note_loss(0, "")
 
     def _call_back(self, event: Event, recorder: RunRecorder) -> None:
         if self._on_event is None:

@@ -38,7 +38,7 @@ from eventstore.format.events import (
     event_name,
 )
 from eventstore.redaction.events import Masker
-from eventstore.redaction.redactor import redact_keys, secret_environment_values
+from eventstore.redaction.redactor import redact_keys, redact_text, secret_environment_values
 from eventstore.run.directory import PARAMS_NAME, RUN_INFO_NAME, open_run, read_json_file
 from eventstore.stream.atomic_file import replace_file
 from eventstore.stream.encode import Origin
@@ -375,6 +375,10 @@ class RunRecorder:
         payload = {"count": count, **times, "reason": reason}
         return self.append(RecordsLost(timestamp=last_timestamp, payload=payload))
 
+    def note_loss(self, count: int, reason: str) -> None:
+        """Note in the lock file what `record_loss` can't append; 0 once it could."""
+        self.log.note_loss(count, redact_text(reason))
+
     def keep_plans(self, plans: Json) -> None:
         """Keep the resolved plans of reused attempts in `run_info.json`; they have no event of their own."""
         self.live.keep_plans(plans)
@@ -407,7 +411,10 @@ class RunRecorder:
         return await asyncio.to_thread(self.finish, status, error)
 
     def close(self) -> None:
-        """Stop recording without a terminal event: `open` goes on later. Harmless when done twice."""
+        """Stop recording: `open` goes on later. Harmless when done twice.
+
+        Where the run has no terminal event, the lock file notes that it was let go without one.
+        """
         if self._pid != os.getpid():
             return  # a forked child: nothing here is its own
         atexit.unregister(self.close)
@@ -417,6 +424,8 @@ class RunRecorder:
                 self.live.refresh()
         finally:
             try:
+                if not self._finished:
+                    self.log.note_left()
                 self.log.close()
             finally:
                 if self._run_log is not None:

@@ -20,7 +20,7 @@ from eventstore.stream.encode import Origin
 from eventstore.stream.filesystem import FileSystem
 from eventstore.stream.group_commit import Durability
 from eventstore.stream.lock import RunLock
-from eventstore.stream.lock_file import SLOT_BYTES, read_witness, slot_offset
+from eventstore.stream.lock_file import NOTE_OFFSET, SLOT_BYTES, blank_note, read_witness, slot_offset
 from eventstore.stream.log import EventLog
 from eventstore.stream.scan import STREAM_NAME, scan
 from projections import Base
@@ -213,6 +213,7 @@ def set_evaluation_aside(run_dir: Path, files: FileSystem) -> tuple[RunLock, str
         # First, and durably: a mark that outlives its stream in a crash would be held against the new one.
         for turn in (0, 1):
             files.pwrite(lock.fd, b"\n".rjust(SLOT_BYTES), slot_offset(turn))
+        files.pwrite(lock.fd, blank_note(), NOTE_OFFSET)
         files.fsync(lock.fd)
         return lock, _set_stream_aside(run_dir, files) if os.path.lexists(run_dir / STREAM_NAME) else None
     except OSError as error:

@@ -1,7 +1,8 @@
 """Does the writer of a run still live? Derived, with its evidence, and never written down as a fact.
 
-finished: the run's end is recorded. live: somebody is writing. dead: the writer's process is gone without a
-terminal event. silent: no evidence either way. damaged: the stream can't be trusted to its end.
+finished: the run's end is recorded. live: somebody is writing. left: its writer let it go without its end, and noted
+so. dead: the writer's process is gone without a terminal event. silent: no evidence either way. damaged: the stream
+can't be trusted to its end.
 """
 
 import os
@@ -20,11 +21,22 @@ from eventstore.stream.scan import STREAM_NAME
 
 from .directory import RUN_LOG_NAME
 
-LifeState: TypeAlias = Literal["finished", "live", "stalled", "dead", "silent", "damaged"]
+LifeState: TypeAlias = Literal["finished", "live", "stalled", "left", "dead", "silent", "damaged"]
 Reason: TypeAlias = Literal[
-    "ended", "locked", "young", "file_open", "released", "rebooted", "elsewhere", "damaged", "still", "unknown"
+    "ended",
+    "locked",
+    "young",
+    "file_open",
+    "let_go",
+    "released",
+    "rebooted",
+    "elsewhere",
+    "damaged",
+    "still",
+    "unknown",
 ]
-"""What the state was read from: `released` is a free lock of this host, `elsewhere` one of another machine."""
+"""What the state was read from: `let_go` is its writer's note, `released` a free lock
+of this host, `elsewhere` one of another machine."""
 YOUNG_SECONDS = 60.0
 """Without a lock file, a stream whose file and last event are younger than this is being written."""
 
@@ -88,9 +100,13 @@ def writer_of(
 ) -> Liveness | None:
     """Return what the lock, the age and the open files of this host say of a run's writer; None for nothing at all."""
     locked = is_locked(run_dir)
-    writer = read_witness(run_dir).writer
+    witness = read_witness(run_dir)
+    writer = witness.writer
     if locked:
         return Liveness("live", [f"the lock is held by process {(writer or {}).get('pid', '?')}"], "locked")
+    if locked is False and writer is not None and witness.left_at is not None:
+        where = f"process {writer.get('pid')} on host {writer.get('host')}"
+        return Liveness("left", [f"{where} let the run go at {witness.left_at} without its end"], "let_go")
     if locked is False and writer is not None:
         return _judge_writer(writer)
     if _is_young(run_dir, last_timestamp, clock()):

@@ -12,11 +12,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from msgspec import structs
 from xxhash import xxh3_64_hexdigest
 
 from eventstore.errors import CompassError, LogPoisonedError, OutputError, UsageError
@@ -28,7 +31,18 @@ from .encode import Origin, Speller
 from .filesystem import REAL, FileSystem
 from .group_commit import Durability, Position, Syncer
 from .lock import RunLock
-from .lock_file import Mark, Witness, read_witness, render_slot, render_writer, slot_offset
+from .lock_file import (
+    NOTE_OFFSET,
+    Mark,
+    Note,
+    Witness,
+    blank_note,
+    read_witness,
+    render_note,
+    render_slot,
+    render_writer,
+    slot_offset,
+)
 from .recovery import Observe, Opened, copy_range, new_file, open_stream, session_members, writer_record
 from .scan import STREAM_NAME, Scan
 
@@ -72,6 +86,7 @@ class EventLog:
         self._in_flight: tuple[bytes, bytes, int, int] | None = None
         self._failure: CompassError | None = None
         self._marks = 0
+        self._note = Note()
         self._syncer = Syncer(self.position, self._make_durable)
         self._always, self._group = durability == "always", durability == "group"
         self._write_witness()
@@ -296,6 +311,26 @@ class EventLog:
         except OSError as error:
             path = self._run_lock.path
             raise OutputError(f"{path}: can't be written: {error.strerror}", path) from None
+        self._note = known.note or self._note
+        if known.note is None:
+            with suppress(OSError):  # without its room the note may fail later, and recording need not
+                self._files.pwrite(self._run_lock.fd, blank_note(), NOTE_OFFSET)
+
+    def note_left(self) -> None:
+        """Note in the lock file that this writer lets the run go without its end; nothing is said where it can't be."""
+        moment = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        self._write_note(structs.replace(self._note, writer=self.writer["id"], left_at=moment))
+
+    def note_loss(self, count: int, reason: str) -> None:
+        """Note in the lock file that `count` events could not be appended; 0 once the stream itself says so."""
+        self._write_note(structs.replace(self._note, lost=count, reason=reason))
+
+    def _write_note(self, note: Note) -> None:
+        if self._run_lock.fd < 0 or note == self._note:
+            return
+        with suppress(OSError):
+            self._files.pwrite(self._run_lock.fd, render_note(note), NOTE_OFFSET)
+            self._note = note
 
     def check_place(self) -> None:
         """Refuse to append if the file was replaced, removed, or written by somebody else. Raises what it finds."""

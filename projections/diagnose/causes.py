@@ -246,6 +246,12 @@ _ROWS = (
         "the time limit of the whole request ran out",
         "raise the limit, or see what took so long; then resume with reuse",
     ),
+    Cause(
+        "left_unfinished",
+        "infrastructure",
+        "its recorder was let go in order, and finish() was not called: the run has no end",
+        "call finish() where the evaluation ends; `compass-es close` gives this run its end",
+    ),
     Cause("terminated_by_signal", "unknown", "a signal ended the process", "find out who sent it; resume with reuse"),
     Cause(
         "process_died",

@@ -4,15 +4,14 @@
 
 Every trace of trouble becomes a signal with a weight: what decided the outcome (0) before fatal issues (10), errors
 (20), trouble with the records (30) and notes (40). Signals of one code are one cause; the rest of them are its echoes.
-Among equals the cause that more tasks share leads, then the one that was seen first. What the records say is `certain`,
-what follows from them is `inferred`.
+Among equals the cause that more tasks share leads, then the one that was seen first. A cause is `certain` where a
+record of its evidence says it (`.certainty` has the table), else `inferred`.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from eventstore.format.events import TERMINAL_STATUSES
 from eventstore.format.records import VERDICTS, Finding
@@ -29,9 +28,9 @@ from projections.timeline.in_flight import (
 
 from . import causes
 from .causes import CAUSES
-from .facts import LOG, STREAM, Evidence, Facts, IssueFact, LogNote
+from .certainty import Certainty, first_with_proof, says
+from .facts import LOCK, LOG, STREAM, Evidence, Facts, IssueFact, LogNote, RecordKind
 
-Certainty: TypeAlias = Literal["certain", "inferred"]
 DECISIVE, OUTCOME, FATAL, WRITERS, ERROR, RECORDS, NOTE, LAST = 0, 5, 10, 12, 20, 30, 40, 50
 MAX_EVIDENCE = 5
 MAX_TASK_IDS = 10
@@ -46,7 +45,6 @@ class Signal(Struct, frozen=True, kw_only=True):
 
     code: str
     weight: int
-    certainty: Certainty
     evidence: Evidence
     order: float = 0.0
     detail: str = ""
@@ -68,7 +66,7 @@ class Found(Struct, kw_only=True):
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """`outcome`: a terminal status, or died, stalled, running. `certainty` is that of the outcome."""
+    """`outcome`: a terminal status, or died, left, stalled, running. `certainty` is that of the outcome."""
 
     outcome: str
     certainty: Certainty
@@ -77,7 +75,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 def diagnose(facts: Facts) -> Diagnosis:
-    """Outcome, causes in order, and what was in flight."""
+    """Return outcome, causes in order, and what was in flight."""
     flights = [] if facts.analysis_only else in_flight(facts.rows, facts.now)
     stuck = stuck_phases(facts.rows, flights, facts.usual_seconds)
     if facts.status == "timed_out" and not stuck:
@@ -102,7 +100,9 @@ def _outcome(facts: Facts) -> tuple[str, Certainty]:
         return "running", "inferred" if facts.unheld else "certain"
     if facts.life == "stalled":
         return "stalled", "inferred"
-    return "died", "certain" if facts.life == "dead" else "inferred"
+    if facts.life == "left":
+        return "left", "certain"
+    return "died", "certain" if facts.rebooted else "inferred"
 
 
 # -- how it ended
@@ -116,7 +116,6 @@ def _end_signals(facts: Facts, outcome: str, flights: list[Flight], stuck: dict[
                 yield Signal(
                     code=causes.STUCK.get(phase, "stalled"),
                     weight=DECISIVE,
-                    certainty="inferred",
                     detail=detail,
                     evidence=_stuck_evidence(facts, flight),
                     order=-(flight.phase_seconds or 0.0),
@@ -127,14 +126,17 @@ def _end_signals(facts: Facts, outcome: str, flights: list[Flight], stuck: dict[
         case "cancelled":
             yield from _cancelled(facts)
         case "timed_out":
-            yield _ending("deadline_exceeded", facts, OUTCOME, "certain", facts.error or "")
+            yield _ending("deadline_exceeded", facts, OUTCOME, facts.error or "", record="end")
         case "died":
             yield from _died(facts)
+        case "left":
+            place = _lock_evidence("; ".join(facts.life_evidence), line=4)
+            yield Signal(code="left_unfinished", weight=OUTCOME, evidence=place, detail=place.text)
         case "stalled":
-            yield _ending("stalled", facts, OUTCOME, "inferred", "; ".join(facts.life_evidence))
+            yield _ending("stalled", facts, OUTCOME, "; ".join(facts.life_evidence))
         case "completed" if facts.total_tasks == 0 and facts.marks.loaded is not None and not facts.analysis_only:
-            evidence = _record(facts, facts.marks.loaded.seq, "tasks_loaded: total_tasks is 0")
-            yield Signal(code="no_tasks", weight=DECISIVE, certainty="certain", evidence=evidence)
+            evidence = _record(facts, facts.marks.loaded.seq, "tasks_loaded: total_tasks is 0", record="event")
+            yield Signal(code="no_tasks", weight=DECISIVE, evidence=evidence)
 
 
 def _failed(facts: Facts) -> Iterator[Signal]:
@@ -145,14 +147,14 @@ def _failed(facts: Facts) -> Iterator[Signal]:
     named = causes.of_text(error)
     if marks.events and marks.loaded is None and not facts.analysis_only and not marks.attempts:
         code = named if named in ("disk_full", "out_of_memory", "too_many_open_files") else "tasks_not_loaded"
-        yield _ending(code, facts, DECISIVE, "certain", error)
+        yield _ending(code, facts, DECISIVE, error, record="end" if code == named else None)
     elif named is not None:
-        yield _ending(named, facts, DECISIVE, "certain", error)
+        yield _ending(named, facts, DECISIVE, error, record="end")
     elif (crash := _crash_of(facts, error)) is not None:
-        yield _ending("poisoned_task", facts, DECISIVE, "certain", f"{crash.task_id}: {crash.exception or error}")
+        yield _ending("poisoned_task", facts, DECISIVE, f"{crash.task_id}: {crash.exception or error}")
         yield _note_signal(crash, "poisoned_task", DECISIVE)
     elif marks.summary is not None and error:
-        yield _ending("summary_failed", facts, DECISIVE, "inferred", error)
+        yield _ending("summary_failed", facts, DECISIVE, error)
 
 
 def _never_began(facts: Facts) -> bool:
@@ -169,10 +171,10 @@ def _crash_of(facts: Facts, error: str) -> LogNote | None:
 def _cancelled(facts: Facts) -> Iterator[Signal]:
     error = (facts.error or "").strip()
     if error.lower() in ("", "cancelled", "orchestration cancelled", "canceled", "keyboardinterrupt"):
-        said: Certainty = "certain" if error.lower() == "keyboardinterrupt" else "inferred"
-        yield _ending("stopped_by_user", facts, DECISIVE, said, error)
+        said: RecordKind | None = "end" if error.lower() == "keyboardinterrupt" else None
+        yield _ending("stopped_by_user", facts, DECISIVE, error, record=said)
     else:
-        yield _ending(causes.of_text(error) or "cancelled_with_others", facts, DECISIVE, "inferred", error)
+        yield _ending(causes.of_text(error) or "cancelled_with_others", facts, DECISIVE, error)
 
 
 def _died(facts: Facts) -> Iterator[Signal]:
@@ -180,30 +182,42 @@ def _died(facts: Facts) -> Iterator[Signal]:
     if closed is not None:
         words = "; ".join(closed.evidence)
         if RESTARTED in words:
-            yield _ending("machine_stopped", facts, DECISIVE, "certain", words)
+            yield _ending("machine_stopped", facts, DECISIVE, words, record="end")
         told = f"closed later as {facts.status}" + (f" ({facts.error})" if facts.error else "")
-        certainty: Certainty = "certain" if closed.state == "dead" else "inferred"
-        yield _ending("process_died", facts, OUTCOME, certainty, f"{told}: {words}")
+        if closed.state == "left":
+            yield _ending("left_unfinished", facts, OUTCOME, f"{told}: {words}", record="end")
+        else:
+            yield _ending("process_died", facts, OUTCOME, f"{told}: {words}")
         return
-    if facts.rebooted or facts.nul_tail:
-        words = "the stream ends in NUL bytes, as after a power loss" if facts.nul_tail else facts.life_evidence[0]
-        certainty = "certain" if facts.rebooted else "inferred"
-        yield _ending("machine_stopped", facts, DECISIVE, certainty, words)
+    if facts.nul_tail:
+        yield _ending("machine_stopped", facts, DECISIVE, "the stream ends in NUL bytes, as after a power loss")
+    if facts.rebooted:
+        place = _lock_evidence(facts.life_evidence[0], line=1)
+        yield Signal(code="machine_stopped", weight=DECISIVE, evidence=place, detail=place.text)
     detail = "; ".join([*([BEFORE] if _never_began(facts) else []), *facts.life_evidence])
-    yield _ending("process_died", facts, OUTCOME, "certain" if facts.life == "dead" else "inferred", detail)
+    yield _ending("process_died", facts, OUTCOME, detail)
 
 
-def _ending(code: str, facts: Facts, weight: int, certainty: Certainty, detail: str) -> Signal:
+def _ending(code: str, facts: Facts, weight: int, detail: str, record: RecordKind | None = None) -> Signal:
+    """Return a signal at the run's end, or where it should be. `record`: the end itself says the cause."""
+    evidence = structs.replace(_end_evidence(facts), record=record if facts.status is not None else None)
+    return Signal(code=code, weight=weight, evidence=evidence, detail=detail)
+
+
+def _end_evidence(facts: Facts) -> Evidence:
     place = facts.marks.ended
     if place is not None and facts.status_from == STREAM:
-        evidence = _record(facts, place.seq, f"run_finished: status {place.status}: {facts.error or 'no error text'}")
-    elif facts.status is not None:
-        evidence = Evidence(file=facts.status_from, text=f"status {facts.status}: {facts.error or 'no error text'}")
-    elif facts.marks.events:
-        evidence = _record(facts, facts.marks.events - 1, "the last record; no run_finished follows")
-    else:
-        evidence = Evidence(file="run_info.json", text="there is no stream, and no status")
-    return Signal(code=code, weight=weight, certainty=certainty, evidence=evidence, detail=detail)
+        return _record(facts, place.seq, f"run_finished: status {place.status}: {facts.error or 'no error text'}")
+    if facts.status is not None:
+        return Evidence(file=facts.status_from, text=f"status {facts.status}: {facts.error or 'no error text'}")
+    if facts.marks.events:
+        return _record(facts, facts.marks.events - 1, "the last record; no run_finished follows")
+    return Evidence(file="run_info.json", text="there is no stream, and no status")
+
+
+def _lock_evidence(text: str, line: int) -> Evidence:
+    """Return what the lock file says: line 1 is its writer, line 4 the note that the writer left."""
+    return Evidence(file=LOCK, line=line, text=text, record="lock")
 
 
 def _stuck_evidence(facts: Facts, flight: Flight) -> Evidence:
@@ -217,14 +231,13 @@ def _stuck_evidence(facts: Facts, flight: Flight) -> Evidence:
 
 
 def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
-    marks, unended = facts.marks, outcome == "died"
+    marks, unended = facts.marks, outcome in ("died", "left")
     keys = {place.request_key for place in marks.starts}
     if marks.start_count > 1 and not facts.analysis_only and len(keys) > 1:
         second = marks.starts[1]
         yield Signal(
             code="two_writers",
             weight=WRITERS if not unended else OUTCOME - 1,
-            certainty="inferred",
             detail=f"{marks.start_count} run_started of {len(keys)} requests in one stream",
             evidence=_record(facts, second.seq, "another run_started"),
         )
@@ -236,24 +249,28 @@ def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
         yield Signal(
             code="disk_full" if causes.of_text(str(reason)) == "disk_full" else "records_stopped",
             weight=RECORDS,
-            certainty="certain",
             detail=f"{count} events could not be written: {reason}",
-            evidence=_record(facts, place.seq, f"records_lost: {count}: {reason}"),
+            evidence=_record(facts, place.seq, f"records_lost: {count}: {reason}", record="event"),
         )
+    if facts.lock_loss is not None:
+        count, reason = facts.lock_loss
+        told = _lock_evidence(f"{count} events could not be written: {reason}", line=4)
+        for code in dict.fromkeys([causes.of_text(reason) or "records_stopped", "records_stopped"]):
+            weight = DECISIVE if unended and code == "disk_full" else RECORDS
+            if code in ("disk_full", "records_stopped"):
+                yield Signal(code=code, weight=weight, evidence=told, detail=told.text)
     for step in marks.steps:
         yield Signal(
             code="clock_step",
             weight=NOTE,
-            certainty="certain",
             order=step.seq,
             detail=f"by {-step.seconds:.0f} s",
-            evidence=_record(facts, step.seq, f"{-step.seconds:.3f} s before its predecessor"),
+            evidence=_record(facts, step.seq, f"{-step.seconds:.3f} s before its predecessor", record="event"),
         )
     if (went_on := facts.log_went_on_seconds) is not None:
         yield Signal(
             code="records_stopped",
             weight=RECORDS,
-            certainty="inferred",
             detail=f"signs of life for {went_on:.0f} s after the last record",
             evidence=_record(facts, marks.events - 1, "the last record"),
         )
@@ -261,21 +278,21 @@ def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
         yield Signal(
             code="records_stopped",
             weight=RECORDS,
-            certainty="certain",
             detail=f"{facts.status_from} says that the run ended as {facts.status}, the stream does not",
-            evidence=_record(facts, marks.events - 1, "the last record; no run_finished follows"),
+            evidence=structs.replace(_end_evidence(facts), record="end"),
         )
     for problem in facts.problems:
         damaged = "stream_damaged" if problem.file == STREAM else "records_unreadable"
-        yield Signal(code=damaged, weight=RECORDS, certainty="certain", evidence=problem, detail=problem.text)
+        yield Signal(
+            code=damaged, weight=RECORDS, evidence=structs.replace(problem, record="finding"), detail=problem.text
+        )
     if facts.lost is not None:
-        evidence = Evidence(file=STREAM, text=facts.lost)
-        yield Signal(code="records_lost", weight=WRITERS, certainty="certain", evidence=evidence, detail=facts.lost)
+        evidence = Evidence(file=STREAM, text=facts.lost, record="finding")
+        yield Signal(code="records_lost", weight=WRITERS, evidence=evidence, detail=facts.lost)
     for order, finding in enumerate(facts.contradictions):
         yield Signal(
             code="records_contradict",
             weight=NOTE - 1,
-            certainty="certain",
             order=order,
             detail=f"{finding.code}: {finding.message}",
             evidence=Evidence(
@@ -285,6 +302,7 @@ def _stream_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
                 text=f"{finding.code}: {finding.message}",
                 task_id=finding.task_id,
                 attempt=finding.attempt,
+                record="finding",
             ),
         )
 
@@ -298,12 +316,12 @@ def _damage_signal(finding: Finding, facts: Facts, unended: bool) -> Signal:
         weight = OUTCOME - 1 if unended else WRITERS
     elif unended and facts.damaged_to_the_end:
         weight = OUTCOME - 1
-    evidence = Evidence(file=STREAM, line=finding.line, seq=finding.seq, text=f"{finding.code}: {finding.message}")
-    certainty: Certainty = "inferred" if second else "certain"
+    text = f"{finding.code}: {finding.message}"
+    record: RecordKind | None = None if second else "finding"
+    evidence = Evidence(file=STREAM, line=finding.line, seq=finding.seq, text=text, record=record)
     return Signal(
         code=code,
         weight=weight,
-        certainty=certainty,
         evidence=evidence,
         order=finding.line or 0,
         detail=f"{finding.code}: {finding.message}",
@@ -324,11 +342,10 @@ def _issue_signals(facts: Facts) -> Iterator[Signal]:
             continue
         weight = FATAL if issue.severity == "fatal" and not issue.discarded else ERROR
         text = f"{issue.severity} in {issue.phase}: {issue.code}: {issue.message}"
-        evidence = Evidence(file=issue.file, text=text, task_id=issue.task_id, attempt=issue.attempt)
+        evidence = Evidence(file=issue.file, text=text, task_id=issue.task_id, attempt=issue.attempt, record="issue")
         yield Signal(
             code=_cause_of(facts, issue),
             weight=weight,
-            certainty="certain",
             evidence=evidence,
             order=_moment(facts, issue.task_id),
             detail=issue.message,
@@ -341,15 +358,19 @@ def _cleanup_signal(facts: Facts, issue: IssueFact) -> Signal:
     return Signal(
         code="cleanup_failed",
         weight=NOTE,
-        certainty="certain",
-        evidence=Evidence(file=issue.file, text=text, task_id=issue.task_id, attempt=issue.attempt),
+        evidence=Evidence(file=issue.file, text=text, task_id=issue.task_id, attempt=issue.attempt, record="issue"),
         order=_moment(facts, issue.task_id),
         detail=issue.message,
     )
 
 
-def _blame(facts: Facts, code: str) -> str:
-    """Whom a cause blames; a release that failed is the harness's where run.log names only the harness."""
+def _blame(facts: Facts, code: str, certainty: Certainty) -> str:
+    """Return whom a cause blames; a release that failed is the harness's where run.log names only the harness.
+
+    A cancelled run whose records don't say by whom is blamed on nobody: a grader that calls sys.exit looks the same.
+    """
+    if code == "stopped_by_user" and certainty == "inferred":
+        return "unknown"
     if code == "cleanup_failed":
         texts = [note.text for note in facts.notes if "release failed" in note.text]
         if texts and all("Harness release failed" in text for text in texts):
@@ -358,7 +379,7 @@ def _blame(facts: Facts, code: str) -> str:
 
 
 def _cause_of(facts: Facts, issue: IssueFact) -> str:
-    """What an issue names; a set-up that failed while the environment was being opened is the environment's failure."""
+    """Return what an issue names; a set-up that failed while the environment was being opened is the environment's failure."""
     code = causes.of_issue(issue.code, issue.phase, issue.message)
     attempt = facts.rows.attempts.get((issue.task_id or "", issue.attempt))
     if code == "setup_failed" and attempt is not None and attempt.last_phase in OPENING:
@@ -377,7 +398,7 @@ def _log_signals(facts: Facts, outcome: str) -> Iterator[Signal]:
         text = f"{note.text}\n{note.exception}"
         code = causes.of_text(text)
         if "Progress sink failed" in note.text:
-            yield _note_signal(note, code or "records_stopped", DECISIVE if outcome == "died" else ERROR - 1)
+            yield _note_signal(note, code or "records_stopped", DECISIVE if outcome in ("died", "left") else ERROR - 1)
             if code is not None:
                 yield _note_signal(note, "records_stopped", RECORDS)
         elif code is None or (note.level == "WARNING" and code not in _OF_THE_HOST):
@@ -402,21 +423,21 @@ def _note_signal(note: LogNote, code: str, weight: int) -> Signal:
         text=f"{note.level}: {note.text}" + (f": {note.exception}" if note.exception else ""),
         task_id=note.task_id,
     )
-    return Signal(code=code, weight=weight, certainty="inferred", evidence=evidence, order=note.line, detail=words)
+    return Signal(code=code, weight=weight, evidence=evidence, order=note.line, detail=words)
 
 
 def _phase_signals(facts: Facts) -> Iterator[Signal]:
-    """Errors that a `phase_changed` carried; they tell the reason where the results are gone or not yet written."""
+    """Yield errors that a `phase_changed` carried; they have the reason where the results are gone or not yet written."""
     explained = {issue.task_id for issue in facts.issues if issue.severity in ("fatal", "error")}
     for row in [*facts.rows.phases, *open_stays(facts.rows)]:
         if row.error is None or row.task_id in explained:
             continue
         code = causes.of_stage(row.phase, row.error)
         if code is not None:
-            evidence = _record(facts, row.seq, f"phase {row.phase}: {row.error}", row.task_id, row.attempt)
-            yield Signal(
-                code=code, weight=ERROR, certainty="certain", evidence=evidence, order=row.seq, detail=row.error
+            evidence = _record(
+                facts, row.seq, f"phase {row.phase}: {row.error}", row.task_id, row.attempt, record="phase"
             )
+            yield Signal(code=code, weight=ERROR, evidence=evidence, order=row.seq, detail=row.error)
 
 
 def _blind_signals(facts: Facts, signals: list[Signal]) -> Iterator[Signal]:
@@ -434,7 +455,6 @@ def _blind_signals(facts: Facts, signals: list[Signal]) -> Iterator[Signal]:
         yield Signal(
             code=suggested or "unknown",
             weight=FATAL if severity == "fatal" else ERROR,
-            certainty="inferred",
             evidence=_record(facts, seq, text, task_id),
             order=seq,
             detail=text,
@@ -468,13 +488,14 @@ def _cause(facts: Facts, code: str, group: list[Signal]) -> Found:
     group = sorted(group, key=lambda signal: (signal.weight, signal.order))
     leader = group[0]
     task_ids = list(dict.fromkeys(s.evidence.task_id for s in group if s.evidence.task_id is not None))
-    certainty: Certainty = "certain" if any(signal.certainty == "certain" for signal in group) else "inferred"
+    places = list(dict.fromkeys(signal.evidence for signal in group))
+    certainty: Certainty = "certain" if any(says(code, place) for place in places) else "inferred"
     return Found(
         code=code,
         message=_message(facts, code, leader, len(task_ids)),
         certainty=certainty,
-        blame=_blame(facts, code),
-        evidence=list(dict.fromkeys(signal.evidence for signal in group))[:MAX_EVIDENCE],
+        blame=_blame(facts, code, certainty),
+        evidence=first_with_proof(code, places, MAX_EVIDENCE),
         tasks=len(task_ids),
         task_ids=task_ids[:MAX_TASK_IDS],
         times=len(group),
@@ -515,12 +536,19 @@ def _settle(facts: Facts, outcome: str, found: list[Found]) -> list[Found]:
         if not weaker:
             words = f"the error says: {facts.error}" if facts.error else "the error has no text"
             words = f"{BEFORE}: {words}" if _never_began(facts) else words
-            signal = _ending("unknown", facts, LAST, "inferred", words)
+            signal = _ending("unknown", facts, LAST, words)
             return [_cause(facts, "unknown", [signal]), *found]
     return found
 
 
-def _record(facts: Facts, seq: int, text: str, task_id: str | None = None, attempt: int | None = None) -> Evidence:
+def _record(
+    facts: Facts,
+    seq: int,
+    text: str,
+    task_id: str | None = None,
+    attempt: int | None = None,
+    record: RecordKind | None = None,
+) -> Evidence:
     at = bisect_right(facts.line_breaks, (seq, 1 << 62)) - 1
     line = seq + (facts.line_breaks[at][1] if at >= 0 else 1)
-    return Evidence(file=STREAM, line=line, seq=seq, text=text, task_id=task_id, attempt=attempt)
+    return Evidence(file=STREAM, line=line, seq=seq, text=text, task_id=task_id, attempt=attempt, record=record)

@@ -1,7 +1,9 @@
-"""What a diagnosis starts from: the facts of one run, and the places where they stand. Pure values.
+"""The start of a diagnosis: the facts of one run, and the places where they stand. Pure values.
 
 `eventstore.operations.diagnose.diagnose` gathers them, `projections.diagnose.diagnose` judges them.
 """
+
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -10,10 +12,18 @@ from projections.timeline import milestones, timeline
 
 STREAM = "progress.jsonl"
 LOG = "run.log"
+LOCK = "progress.lock"
+
+
+RecordKind: TypeAlias = Literal["end", "event", "issue", "phase", "finding", "lock"]
+"""Kinds of record that say a cause; `projections.diagnose.certainty` has the table."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """Where it stands: a file below the run directory, its line (from 1), the record's seq, and what it says there."""
+    """A place in the records: a file below the run directory, its line (from 1), the record's seq, and what it says there.
+
+    `record` is the kind of a record that says the cause itself; None where the place only points to it.
+    """
 
     file: str
     text: str
@@ -21,6 +31,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     seq: int | None = None
     task_id: str | None = None
     attempt: int | None = None
+    record: RecordKind | None = None
 
 
 class IssueFact(Struct, frozen=True, kw_only=True):
@@ -56,6 +67,7 @@ class Facts(Struct, kw_only=True):
     the line is that many more than the seq (one more before the first break). `log_went_on_seconds` tells how much
     younger run.log's last line (or the stored end) is than the stream's last record. `contradictions` are errors that
     the rules of `verify` found, beside those of the scan. `lost` says why a stream without events can't be all.
+    `lock_loss` is how many events the lock file says could not be appended, and why.
     """
 
     marks: milestones.State
@@ -81,3 +93,4 @@ class Facts(Struct, kw_only=True):
     problems: list[Evidence] = []
     contradictions: list[Finding] = []
     lost: str | None = None
+    lock_loss: tuple[int, str] | None = None

@@ -11,7 +11,7 @@ from tests.tools.recorded import DATA
 CAUSES = {
     "dns-failure": ("completed", "model_unreachable", "certain", "model"),
     "grader-hangs-deadline": ("timed_out", "grader_stuck", "inferred", "grader"),
-    "grader-sys-exit": ("cancelled", "stopped_by_user", "inferred", "user"),
+    "grader-sys-exit": ("cancelled", "stopped_by_user", "inferred", "unknown"),
     "harness-cleanup-exception": ("completed", "cleanup_failed", "certain", "harness"),
     "reuse-estimate-wrong": ("failed", "setup_failed", "certain", "infrastructure"),
     "fsize-limit-reporter": ("failed", "disk_full", "certain", "infrastructure"),

@@ -24,11 +24,12 @@ from eventstore.format.values import iso_utc, shorten, unix_time
 from eventstore.operations.masking import bounded
 from eventstore.operations.verify.verify import Checking, Options, Report
 from eventstore.operations.view import Clock, View, look, lost_words
-from eventstore.redaction.redactor import find_secrets, redact_values
+from eventstore.redaction.redactor import find_secrets, redact_text, redact_values
 from eventstore.run.directory import RUN_LOG_NAME, RunDir
 from eventstore.run.liveness import Liveness
 from eventstore.run.run import Run
 from eventstore.stream.lock import is_locked
+from eventstore.stream.lock_file import read_witness
 from eventstore.stream.scan import STREAM_NAME
 from projections.diagnose.causes import CAUSES
 from projections.diagnose.diagnose import Diagnosis, Found, diagnose
@@ -108,6 +109,7 @@ def _facts(view: View, log: LogFacts, issues: list[IssueFact], liveness: Livenes
         problems=_problems(view),
         line_breaks=view.line_breaks,
         lost=lost_words(view.run, view.events),
+        lock_loss=_lock_loss(view.run.path),
     )
     if scanned is not None:
         end = scanned.tail.offset
@@ -143,6 +145,11 @@ def _problems(view: View) -> list[Evidence]:
     if view.run.problem is not None:
         found.append(Evidence(file=STREAM_NAME, text=view.run.problem))
     return found
+
+
+def _lock_loss(run_dir: Path) -> tuple[int, str] | None:
+    note = read_witness(run_dir).note
+    return None if note is None or not note.lost else (note.lost, redact_text(note.reason))
 
 
 def _ends_in_nul(path: Path) -> bool:
@@ -216,7 +223,7 @@ def next_steps(run_dir: Path, diagnosis: Diagnosis, report: Json) -> list[str]:
         steps += [f"compass-es verify {run}", f"compass-es repair {run}"]
     elif any(cause.code in ("records_contradict", "records_lost") for cause in diagnosis.causes):
         steps.append(f"compass-es verify {run}")
-    if diagnosis.outcome == "died" and report["stream"]["events"]:
+    if diagnosis.outcome in ("died", "left") and report["stream"]["events"]:
         steps.append(f"compass-es close {run} --status failed")
     if diagnosis.outcome == "running" and diagnosis.certainty == "inferred":
         steps.append("if it ran on this host it is dead; without new events, ask again in a minute")

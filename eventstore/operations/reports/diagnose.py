@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from eventstore.format.events import Json
 from eventstore.run.liveness import Life
-from projections.diagnose.diagnose import Certainty
+from projections.diagnose.certainty import Certainty
 from projections.diagnose.facts import Evidence
 from projections.sessions import Closing
 from projections.timeline.in_flight import Flight
