@@ -20,7 +20,7 @@ RecordKind: TypeAlias = Literal["end", "event", "issue", "phase", "finding", "lo
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """A place in the records: a file below the run directory, its line (from 1), the record's seq, and what it says there.
+    """A place in the records: a file below the run directory, its line (from 1), the record's seq, and what it says.
 
     `record` is the kind of a record that says the cause itself; None where the place only points to it.
     """
