@@ -61,7 +61,7 @@ class Witness(Struct, frozen=True):
 
 
 def read_witness(run_dir: Path) -> Witness:
-    """Return the witness of a run directory; an empty one where there is no lock file or it can't be read or believed."""
+    """Return the witness of a run directory; an empty one where no lock file can be read and believed."""
     try:
         fd = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

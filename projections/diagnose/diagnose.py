@@ -379,7 +379,7 @@ def _blame(facts: Facts, code: str, certainty: Certainty) -> str:
 
 
 def _cause_of(facts: Facts, issue: IssueFact) -> str:
-    """Return what an issue names; a set-up that failed while the environment was being opened is the environment's failure."""
+    """Return what an issue names; a set-up that failed while the environment opened is the environment's."""
     code = causes.of_issue(issue.code, issue.phase, issue.message)
     attempt = facts.rows.attempts.get((issue.task_id or "", issue.attempt))
     if code == "setup_failed" and attempt is not None and attempt.last_phase in OPENING:
@@ -427,7 +427,7 @@ def _note_signal(note: LogNote, code: str, weight: int) -> Signal:
 
 
 def _phase_signals(facts: Facts) -> Iterator[Signal]:
-    """Yield errors that a `phase_changed` carried; they have the reason where the results are gone or not yet written."""
+    """Yield errors that a `phase_changed` carried; the reason where results are gone or not yet written."""
     explained = {issue.task_id for issue in facts.issues if issue.severity in ("fatal", "error")}
     for row in [*facts.rows.phases, *open_stays(facts.rows)]:
         if row.error is None or row.task_id in explained:
