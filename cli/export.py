@@ -20,6 +20,9 @@ def command(words: tuple[str, ...], form: str, catalog: Path | None, overwrite: 
 
     Only partitions in which a run changed are written again. Spark, Trino, ClickHouse, polars and DuckDB read the
     folder of a view as one table.
+
+    Texts are written as the records have them, as query shows them: payloads, plans, answers, parameters and log lines
+    may hold credentials.
     """
     if len(words) != 2:
         raise UsageError("name a PATH with runs and a DIR to write to: compass-es export PATH --to parquet DIR")
