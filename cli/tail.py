@@ -2,8 +2,9 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,7 +22,13 @@ POLL_SECONDS = 1.0
 @click.option("--event", "events", multiple=True, metavar="NAME", help="Only events of this name.")
 @click.option("--phase", "phases", multiple=True, metavar="PHASE", help="Only events of this phase.")
 @click.option("--since", metavar="T", help="Only events at or after T (ISO 8601, or Unix seconds).")
-@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Of what is there, only the last N.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Of what is there, only the last N; without a filter, a long stream is read from its end.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the run ends or Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, hidden=True, help="Lines are always JSON.")
 def command(
@@ -41,8 +48,9 @@ def command(
     """
     wanted = EventFilter(tasks=tasks, events=events, phases=phases, since=None if since is None else parse_time(since))
     tail = Tail(run, wanted)
-    for line in _last(_lines(tail), lines):
-        click.echo(line)
+    found = tail.read() if lines is None else _last(tail, lines, follow)
+    for members in found:
+        click.echo(_line(members))
     _say_errors(tail)
     if not follow:
         tail.refuse_unknown_names()
@@ -52,8 +60,8 @@ def command(
     while not tail.ended:
         tail.wait(POLL_SECONDS)
         restarts = tail.restarts
-        for line in _lines(tail):
-            click.echo(line)
+        for members in tail.read():
+            click.echo(_line(members))
         if tail.restarts > restarts:
             output.say("the stream was replaced or cut; read from its front again")
         _say_errors(tail)
@@ -69,15 +77,14 @@ def _leave(tail: Tail) -> int:
     return output.OK
 
 
-def _lines(tail: Tail) -> Iterator[str]:
-    """Yield the new events as lines: pure ASCII, so that nothing in a record can steer a terminal."""
-    for members in tail.read():
-        yield json.dumps(output.plain(members))
+def _line(members: dict[str, Any]) -> str:
+    """Return an event as a line: pure ASCII, so that nothing in a record can steer a terminal."""
+    return json.dumps(output.plain(members))
 
 
-def _last(lines: Iterator[str], count: int | None) -> Iterable[str]:
-    """Return the last `count` lines, all for None; every line is read, also for none."""
-    return lines if count is None else deque(lines, maxlen=count)
+def _last(tail: Tail, count: int, follow: bool) -> Iterable[dict[str, Any]]:
+    """Return the last `count` events; whoever follows has to know all that stands before what comes."""
+    return deque(tail.read(), maxlen=count) if follow else tail.read_last(count)
 
 
 def _say_errors(tail: Tail) -> None:

@@ -6,17 +6,19 @@ tail.wait(1.0)
 """
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from eventstore.errors import UsageError
+from eventstore.errors import InputError, UsageError
 from eventstore.format import codec
 from eventstore.format.events import KNOWN_EVENTS, Json
 from eventstore.format.records import VERDICTS, Block, Finding
 from eventstore.run.directory import open_run
-from eventstore.stream.follow import Follower
+from eventstore.stream.follow import Follower, last_blocks
 from eventstore.stream.scan import STREAM_NAME
 
 
@@ -61,6 +63,18 @@ class Tail:
         """Yield the members of every event that is new since the last call and passes the filter."""
         for block in self._follower.read():
             yield from self._members_in(block)
+
+    def read_last(self, count: int) -> Iterator[Json]:
+        """Yield the members of the last `count` events that pass the filter, instead of the first `read`.
+
+        Without a filter the end of a long stream is enough, where it has no damage: what stands before is not read, and
+        its damages are not met.
+        """
+        blocks = None
+        with suppress(InputError):  # `read` meets it again, and notes it
+            blocks = last_blocks(self._follower.path, count) if self._wanted == EventFilter() else None
+        found = self.read() if blocks is None else (members for block in blocks for members in self._members_in(block))
+        yield from deque(found, maxlen=count)
 
     def _members_in(self, block: Block) -> Iterator[Json]:
         names = self._wanted.events

@@ -9,21 +9,23 @@ A half line waits until its newline has come. A stream that was replaced, or cut
 front again, and `restarts` counts that: whoever folds starts over. A missing file is waited for.
 """
 
+import io
 import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from eventstore.errors import InputError
-from eventstore.format.chain import Chain
+from eventstore.format.chain import Chain, Link
+from eventstore.format.heads import run_id_of
 from eventstore.format.records import Block, Finding
+from eventstore.format.seal import proves_itself, read_proof
 
-from .line_reader import open_regular
+from .line_reader import BLOCK_BYTES, after_last_newline, line_ending_at, open_regular
 from .notify import Waker
-from .scan import Scan
+from .scan import LINES_THAT_NAME, Scan
 
 _FINGERPRINT_BYTES = 256
-_STEP_BYTES = 1 << 20
 
 
 class Follower:
@@ -65,7 +67,7 @@ class Follower:
                 self._forget()
                 self.restarts += 1
             self._identity = identity
-            end = _after_last_newline(fd, self.position, status.st_size)
+            end = after_last_newline(fd, self.position, status.st_size)
         finally:
             os.close(fd)
         if end > self.position:
@@ -116,13 +118,61 @@ class Follower:
         return self._waker.wait(seconds)
 
 
-def _after_last_newline(fd: int, start: int, size: int) -> int:
-    """Return the byte after the last newline in [start, size), or `start` where there is none."""
-    end = size
-    while end > start:
-        begin = max(start, end - _STEP_BYTES)
-        found = os.pread(fd, end - begin, begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        end = begin
-    return start
+# -- The end of a long stream, read without what stands before it
+
+WHOLE_BYTES = 1024 * 1024
+"""A stream up to this size is read as a whole: that takes no time, and tells of every damage."""
+MAX_SPAN_BYTES = 64 * 1024 * 1024
+_STEP_BYTES = 64 * 1024
+
+
+def last_blocks(path: Path, count: int) -> list[Block] | None:
+    """Return blocks with the last `count` records of a stream, and no others.
+
+    None where only a pass over the whole stream can tell: it is short, has damage near its end, or `count` records take
+    more than `MAX_SPAN_BYTES`. Raises InputError for a stream that can't be read.
+    """
+    fd = open_regular(path)
+    try:
+        size = os.fstat(fd).st_size
+        if size <= WHOLE_BYTES:
+            return None
+        end = after_last_newline(fd, 0, size)
+        start = _start_of_lines(fd, end, count)
+        if start is None:
+            return None
+        run_id = run_id_of(io.BytesIO(os.pread(fd, BLOCK_BYTES, 0)).readlines()[:LINES_THAT_NAME])
+        chain = _chain_before(fd, start)
+    finally:
+        os.close(fd)
+    if run_id is None or chain is None:
+        return None
+    part = Scan(path, start=start, end=end, run_id=run_id, chain=chain)
+    blocks = list(part.blocks())
+    return blocks if part.records == part.lines.read == count and not part.verdicts else None
+
+
+def _start_of_lines(fd: int, end: int, count: int) -> int | None:
+    """Return where the last `count` lines before `end` begin; None where that is at the front, or too far away."""
+    begin, missing = end, count + 1  # the newline before them, too
+    while begin > 0 and end - begin < MAX_SPAN_BYTES:
+        step = min(_STEP_BYTES, begin)
+        data = os.pread(fd, step, begin - step)
+        newlines = data.count(b"\n")
+        if newlines >= missing:
+            at = len(data)
+            for _ in range(missing):
+                at = data.rindex(b"\n", 0, at)
+            return begin - step + at + 1
+        missing -= newlines
+        begin -= step
+    return None
+
+
+def _chain_before(fd: int, start: int) -> Chain | None:
+    """Return the chain as the line that ends at `start` leaves it; None for a line that was changed."""
+    line = line_ending_at(fd, start)
+    proof = read_proof(line)
+    if proof is None:
+        return Chain()
+    return Chain(Link(proof.seq, proof.xxh3)) if proves_itself(line, proof) else None

@@ -4,6 +4,7 @@ What got speed, measured on streams of 400-byte lines: one 128 KiB buffer filled
 the cache), and `posix_fadvise(SEQUENTIAL)`.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Collection, Iterator
@@ -15,6 +16,7 @@ from eventstore.errors import InputError
 
 BLOCK_BYTES = 128 * 1024
 _FIND_BYTES = 1 << 20
+_BACK_BYTES = 64 * 1024
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A longer line is not held in memory: it is passed over as damage, or as a torn tail where it never ends."""
 
@@ -55,7 +57,8 @@ class LineReader:
     """Iterates over `(offset, view)`: batches of whole lines between two offsets of an open file.
 
     A view is valid until the next step. `view` is None for a line longer than MAX_LINE_BYTES, with the offset where
-    it begins; `oversize_bytes` then tells its length. After the last step `torn_offset` and `torn_bytes` tell what
+    it begins; `oversize_bytes` then tells its length, and `hole_bytes` how much of it is a hole in a sparse file, which
+    reads as NUL bytes and is not read. After the last step `torn_offset` and `torn_bytes` tell what
     follows the last newline. The file may grow or shrink meanwhile: nothing beyond `end` is read, and a file that
     ends early simply ends.
     """
@@ -64,7 +67,7 @@ class LineReader:
         self.fd, self.start, self.end = fd, start, end
         self.torn_offset, self.torn_bytes = start, 0
         self.torn_sample = b""
-        self.oversize_bytes = 0
+        self.oversize_bytes = self.hole_bytes = 0
 
     def __iter__(self) -> Iterator[tuple[int, memoryview | None]]:
         if self.end - self.start > BLOCK_BYTES:
@@ -80,7 +83,9 @@ class LineReader:
                 offset += whole
                 have -= whole
                 view[:have] = view[whole : whole + have]
-            elif have == MAX_LINE_BYTES:
+            elif have == MAX_LINE_BYTES or (
+                have == len(buffer) and next_data(self.fd, offset + have, self.end) - offset > MAX_LINE_BYTES
+            ):
                 self.oversize_bytes, ends = self._pass_over(offset, view)
                 if not ends:
                     have = self.oversize_bytes
@@ -98,13 +103,42 @@ class LineReader:
 
     def _pass_over(self, line_offset: int, view: memoryview) -> tuple[int, bool]:
         """Return the length of a line that is too long to hold, and whether it ends with a newline."""
-        offset = line_offset
+        offset, self.hole_bytes = line_offset, 0
         while count := self._fill(view[:BLOCK_BYTES], offset, 0):
             newline = bytes(view[:count]).find(b"\n") + 1
             if newline:
                 return offset + newline - line_offset, True
             offset += count
+            data = next_data(self.fd, offset, self.end)
+            self.hole_bytes += data - offset
+            offset = data
         return offset - line_offset, False
+
+
+def next_data(fd: int, offset: int, end: int) -> int:
+    """Return the first byte at or after `offset` that lies in no hole of a sparse file; at most `end`."""
+    try:
+        return max(offset, min(end, os.lseek(fd, offset, os.SEEK_DATA)))
+    except OSError as error:
+        # ENXIO: nothing but a hole follows, or the file has shrunk. Others: the file system knows of no holes.
+        return max(offset, min(end, os.fstat(fd).st_size)) if error.errno == errno.ENXIO else offset
+
+
+def after_last_newline(fd: int, start: int, end: int) -> int:
+    """Return the byte after the last newline in [start, end), or `start` where there is none. Holes are not read."""
+    step = _BACK_BYTES
+    while end > start:
+        begin = max(start, end - step)
+        if next_data(fd, begin, end) == end:  # a hole
+            end, step = begin, 2 * step
+        elif step > _BACK_BYTES:
+            step //= 2
+        else:
+            found = os.pread(fd, end - begin, begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+            end = begin
+    return start
 
 
 def _grow(buffer: bytearray) -> tuple[bytearray, memoryview]:
@@ -154,7 +188,14 @@ def find_last(fd: int, size: int, lines: Collection[bytes]) -> dict[bytes, tuple
     found: dict[bytes, tuple[int, int]] = {}
     overlap = max(map(len, lines), default=1) - 1
     position, number, rest = 0, 1, b""
-    while position < size and (data := os.pread(fd, min(_FIND_BYTES, size - position), position)):
+    while position < size:
+        behind_hole = next_data(fd, position, size)
+        if behind_hole > position:  # no line of text goes on in it
+            position, number, rest = behind_hole, number + rest.count(b"\n"), b""
+            continue
+        data = os.pread(fd, min(_FIND_BYTES, size - position), position)
+        if not data:
+            break
         window, start = rest + data, position - len(rest)
         for line in lines:
             at = window.rfind(line)

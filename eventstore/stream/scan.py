@@ -40,14 +40,15 @@ from eventstore.format.records import VERDICTS, Block, Context, Finding, Head, L
 from eventstore.format.salvage import find_records
 from eventstore.format.seal import CLOSING, Proof, check_chain, proves_itself, read_proof
 
-from .line_reader import MAX_LINE_BYTES, LineReader, line_ending_at, open_regular
+from .line_reader import MAX_LINE_BYTES, LineReader, line_ending_at, next_data, open_regular
 from .lock_file import Mark, read_witness
 from .repairs import Accounts
 
 STREAM_NAME = "progress.jsonl"
 MAX_FINDINGS = 10_000
 _MAX_LEARNED_EVENTS = 64
-_LINES_THAT_NAME = 5
+LINES_THAT_NAME = 5
+"""The first lines of a stream, which say whose it is."""
 _FIRST_BYTE = itemgetter(0)
 _BRACE = {ord("{")}
 
@@ -297,7 +298,7 @@ class Scan:
 
     def _learn(self, lines: list[bytes]) -> None:
         """Make the decoder for this stream: its run id, and whether its lines are sealed, are part of the type."""
-        self.run_id = self.run_id or run_id_of(lines[:_LINES_THAT_NAME])
+        self.run_id = self.run_id or run_id_of(lines[:LINES_THAT_NAME])
         if self.run_id is None:
             return
         # A sealed line among unsealed ones doesn't fit, and is looked at.
@@ -457,7 +458,9 @@ class Scan:
         self.lines.read += 1
         self.lines.damaged += 1
         length = self._reader.oversize_bytes
-        self._note("corrupt_line", f"the line is longer than {MAX_LINE_BYTES} bytes", offset, length)
+        hole = self._reader.hole_bytes
+        nul = f", {hole} of them NUL bytes: a hole in the file" if hole else ""
+        self._note("corrupt_line", f"the line is longer than {MAX_LINE_BYTES} bytes{nul}", offset, length)
         self.chain.note_damage()
         return Block([], [], self.records, offset, self.lines.read)
 
@@ -511,10 +514,10 @@ _EVALUATES = re.compile(rb'"event"\s*:\s*"(?:reuse_loaded|attempt_started|attemp
 
 def is_reanalysis(fd: int, length: int) -> bool:
     """Whether the first `length` bytes of an open stream hold the phase of an analysis and nothing of an evaluation."""
-    found, offset = False, 0
+    found, offset = False, next_data(fd, 0, length)
     while offset < length and (data := os.pread(fd, min(_STEP + _OVERLAP, length - offset), offset)):
         if _EVALUATES.search(data):
             return False
         found = found or _ANALYZES.search(data) is not None
-        offset += _STEP
+        offset = next_data(fd, offset + _STEP, length)
     return found
