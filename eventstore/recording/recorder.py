@@ -48,6 +48,7 @@ from eventstore.stream.group_commit import Durability
 from .live_snapshots import LiveSnapshots, Noticed
 from .request import Request, as_request
 from .session import (
+    RecorderSettings,
     Session,
     analysis_started,
     found_session,
@@ -76,15 +77,14 @@ class RunRecorder:
         self,
         session: Session,
         *,
-        files: FileSystem,
-        clock: Callable[[], float],
         on_progress: Callable[[Json], None] | None = None,
     ) -> None:
+        settings = session.settings
         self.run_dir, self.log = session.run_dir, session.log
-        self._request, self._clock, self._files = session.request, clock, files
+        self._request, self._clock, self._files = session.request, settings.clock, settings.files
         self._started = session.started
-        self._masker, self._run_log = Masker(session.secrets), session.run_log
-        self._secrets, self._keeps_run_info = session.secrets, session.keeps_run_info
+        self._masker, self._run_log = Masker(settings.secrets), session.run_log
+        self._secrets, self._keeps_run_info = settings.secrets, session.keeps_run_info
         self._finished = session.finished
         self._ending = threading.Lock()
         self._params_written = False
@@ -96,7 +96,7 @@ class RunRecorder:
             session.run_dir,
             session.state,
             session.log.take_unread,
-            files=files,
+            files=settings.files,
             keeps_run_info=session.keeps_run_info,
             on_noticed=self._write_due_params,
             on_progress=on_progress,
@@ -141,14 +141,16 @@ class RunRecorder:
             lock,
             request,
             started,
-            durability=durability,
-            origin=origin,
-            secrets=secrets,
-            files=files,
-            clock=clock,
-            log_level=file_log_level,
+            RecorderSettings(
+                durability=durability,
+                origin=origin,
+                files=files,
+                clock=clock,
+                secrets=secrets,
+                file_log_level=file_log_level,
+            ),
         )
-        return cls(session, files=files, clock=clock)._begin(started)
+        return cls(session)._begin(started)
 
     @classmethod
     def open(
@@ -171,15 +173,17 @@ class RunRecorder:
         run_dir = open_run(run_dir)
         session = found_session(
             run_dir,
-            durability=durability,
-            origin=origin,
-            files=files,
-            clock=clock,
-            log_level=file_log_level,
-            secrets=secret_environment_values(os.environ),
+            RecorderSettings(
+                durability=durability,
+                origin=origin,
+                files=files,
+                clock=clock,
+                secrets=secret_environment_values(os.environ),
+                file_log_level=file_log_level,
+            ),
             owns_run_info=True,
         )
-        recorder = cls(session, files=files, clock=clock)
+        recorder = cls(session)
         if not session.log.opened.records:
             # It died before its first event: what run_info.json says of the beginning goes into the stream now.
             return recorder._begin(stored_start(recorder.run_info or {}))
@@ -207,16 +211,17 @@ class RunRecorder:
         """
         session = found_session(
             open_run(run_dir),
-            durability=durability,
-            origin=origin,
-            files=files,
-            clock=clock,
-            log_level=None,
-            secrets=secret_environment_values(os.environ),
+            RecorderSettings(
+                durability=durability,
+                origin=origin,
+                files=files,
+                clock=clock,
+                secrets=secret_environment_values(os.environ),
+            ),
             owns_run_info=False,
         )
         session.keeps_run_info = False
-        recorder = cls(session, files=files, clock=clock, on_progress=on_progress)
+        recorder = cls(session, on_progress=on_progress)
         if recorder._started is None:
             recorder._started = stored_start(recorder.run_info or {})
         return recorder
@@ -244,14 +249,9 @@ class RunRecorder:
             lock,
             None,
             started,
-            durability=durability,
-            origin=None,
-            secrets=secrets,
-            files=files,
-            clock=clock,
-            log_level=None,
+            RecorderSettings(durability=durability, files=files, clock=clock, secrets=secrets),
         )
-        return cls(session, files=files, clock=clock)._begin(started)
+        return cls(session)._begin(started)
 
     def _begin(self, started: RunStarted) -> "RunRecorder":
         try:

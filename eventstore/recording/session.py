@@ -1,7 +1,7 @@
 """How a recorder's session begins: a reserved directory, the files that come first, the state that is already there."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -16,12 +16,10 @@ from eventstore.redaction.redactor import redact, secret_environment_values
 from eventstore.run.directory import PROGRESS_NAME, RUN_INFO_NAME, RUN_LOG_NAME, read_json_file
 from eventstore.run.names import DETAILS_NAME
 from eventstore.stream.atomic_file import replace_file
-from eventstore.stream.encode import Origin
 from eventstore.stream.filesystem import FileSystem
-from eventstore.stream.group_commit import Durability
 from eventstore.stream.lock import RunLock
 from eventstore.stream.lock_file import NOTE_OFFSET, SLOT_BYTES, blank_note, read_witness, slot_offset
-from eventstore.stream.log import EventLog
+from eventstore.stream.log import EventLog, Settings
 from eventstore.stream.scan import STREAM_NAME, scan
 from projections import Base
 from projections.snapshots import replay as folding
@@ -30,6 +28,16 @@ from projections.timeline import unsaved_tasks
 
 from .request import Request
 from .run_log import RunLog
+
+
+class RecorderSettings(Settings, frozen=True, kw_only=True):
+    """The settings of a recorder: those of its log, the values to mask, and the level of `run.log`."""
+
+    secrets: Sequence[str]
+    """Values that are masked wherever they stand."""
+
+    file_log_level: int | str | None = None
+    """From which level on `run.log` is written; None leaves it to others."""
 
 
 class Session(Struct):
@@ -41,7 +49,7 @@ class Session(Struct):
     run_dir: Path
     log: EventLog
     state: folding.State
-    secrets: Sequence[str]
+    settings: RecorderSettings
     request: Request | None = None
     started: RunStarted | None = None
     run_log: RunLog | None = None
@@ -74,13 +82,7 @@ def new_session(
     lock: RunLock,
     request: Request | None,
     started: RunStarted,
-    *,
-    durability: Durability,
-    origin: Origin | None,
-    secrets: Sequence[str],
-    files: FileSystem,
-    clock: Callable[[], float],
-    log_level: int | str | None,
+    settings: RecorderSettings,
 ) -> Session:
     """Write the files that come before the first event, in the order of the specification, and an empty stream.
 
@@ -88,27 +90,18 @@ def new_session(
     """
     run_log = None
     try:
-        if log_level is not None:
-            run_log = open_run_log(run_dir, log_level, secrets)
+        if settings.file_log_level is not None:
+            run_log = open_run_log(run_dir, settings.file_log_level, settings.secrets)
         if request is not None:
-            _write_first_run_info(run_dir, started, files)
-        log = EventLog.open(
-            run_dir,
-            run_id=started.run_id,
-            durability=durability,
-            origin=origin,
-            files=files,
-            clock=clock,
-            lock=lock,
-            owns_run_info=request is not None,
-        )
+            _write_first_run_info(run_dir, started, settings.files)
+        log = EventLog.open_as(run_dir, settings, run_id=started.run_id, lock=lock, owns_run_info=request is not None)
     except BaseException:
         lock.release()
         if run_log is not None:
             run_log.close()
         raise
     state = folding.initial(Base(run_info=read_json_file(run_dir / RUN_INFO_NAME).members))
-    return Session(run_dir, log, state, secrets, request, started, run_log, keeps_run_info=request is not None)
+    return Session(run_dir, log, state, settings, request, started, run_log, keeps_run_info=request is not None)
 
 
 def open_run_log(run_dir: Path, level: int | str, secrets: Sequence[str]) -> RunLog:
@@ -128,13 +121,8 @@ def _write_first_run_info(run_dir: Path, started: RunStarted, files: FileSystem)
 
 def found_session(
     run_dir: Path,
+    settings: RecorderSettings,
     *,
-    durability: Durability,
-    origin: Origin | None,
-    files: FileSystem,
-    clock: Callable[[], float],
-    log_level: int | str | None,
-    secrets: Sequence[str],
     owns_run_info: bool,
 ) -> Session:
     """Return a new session in an existing run, its state folded while the stream is scanned for opening."""
@@ -155,19 +143,17 @@ def found_session(
             unsaved_tasks.apply_block(told, block)
 
     known = info.get("run_id") if info is not None else None
-    log = EventLog.open(
+    log = EventLog.open_as(
         run_dir,
-        durability=durability,
-        origin=origin,
-        files=files,
-        clock=clock,
+        settings,
         lock=lock,
         observe=observe,
         default_run_id=known if isinstance(known, str) else None,
         owns_run_info=owns_run_info,
     )
     try:
-        run_log = open_run_log(run_dir, log_level, secrets) if log_level is not None else None
+        level = settings.file_log_level
+        run_log = open_run_log(run_dir, level, settings.secrets) if level is not None else None
     except BaseException:
         log.close()
         raise
@@ -178,7 +164,7 @@ def found_session(
         run_dir=run_dir,
         log=log,
         state=state,
-        secrets=secrets,
+        settings=settings,
         request=_stored_request(record),
         started=_stored_start(state),
         run_log=run_log,

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 from xxhash import xxh3_64_hexdigest
 
 from eventstore.errors import CompassError, LogPoisonedError, OutputError, UsageError
@@ -51,6 +51,25 @@ _CHECK_EVERY = 256
 """Appends between two looks at the file's name where nothing else looks (`os`)."""
 
 
+class Settings(Struct, frozen=True, kw_only=True):
+    """The settings of a log, decided where a writer begins and handed down as one value.
+
+    Its members are the keyword parameters of `EventLog.open` with the same names.
+    """
+
+    durability: Durability = "group"
+    """When an event counts as appended; see docs/durability.md."""
+
+    origin: Origin | None = None
+    """The run's place in an orchestration, written into every line."""
+
+    files: FileSystem = REAL
+    """What all files are written through."""
+
+    clock: Callable[[], float] = time.time
+    """Unix time in seconds, for the times of lines."""
+
+
 class EventLog:
     """Appends sealed lines to one stream under the run directory's lock. Safe to call from many threads.
 
@@ -65,19 +84,17 @@ class EventLog:
         lock: RunLock,
         *,
         run_id: str,
-        durability: Durability,
-        origin: Origin | None,
-        files: FileSystem,
-        clock: Callable[[], float],
+        settings: Settings,
         owns_run_info: bool = False,
     ) -> None:
+        durability, files = settings.durability, settings.files
         self.run_dir, self.path, self.run_id, self.durability = run_dir, run_dir / STREAM_NAME, run_id, durability
         self.opened = opened
         self.unread: list[bytes] | None = None
         self.on_unread: Callable[[], None] = lambda: None
         self._files, self._run_lock, self._fd = files, lock, opened.fd
         self._write = files.write
-        self._spell = Speller(run_id, origin, clock).speller()
+        self._spell = Speller(run_id, settings.origin, settings.clock).speller()
         self._lock = threading.Lock()
         self._bytes, self._seq, self._prev = opened.bytes, opened.seq, opened.prev.encode()
         self._any_sealed = opened.sealed
@@ -120,9 +137,34 @@ class EventLog:
         Raises LockedError, naming the writer that holds the lock; DamagedError where more than a torn tail is wrong;
         UsageError where the stream belongs to another run; OutputError where it can't be written.
         """
-        run_dir = Path(run_dir)
-        if durability not in ("always", "group", "os"):
-            raise UsageError(f"durability is always, group or os, not {durability!r}")
+        return cls.open_as(
+            Path(run_dir),
+            Settings(durability=durability, origin=origin, files=files, clock=clock),
+            run_id=run_id,
+            lock=lock,
+            observe=observe,
+            default_run_id=default_run_id,
+            owns_run_info=owns_run_info,
+            scanned=scanned,
+        )
+
+    @classmethod
+    def open_as(
+        cls,
+        run_dir: Path,
+        settings: Settings,
+        *,
+        run_id: str | None = None,
+        lock: RunLock | None = None,
+        observe: Observe | None = None,
+        default_run_id: str | None = None,
+        owns_run_info: bool = False,
+        scanned: Scan | None = None,
+    ) -> "EventLog":
+        """Start a session as `open` does, for a caller that has its settings as one value."""
+        if settings.durability not in ("always", "group", "os"):
+            raise UsageError(f"durability is always, group or os, not {settings.durability!r}")
+        files = settings.files
         lock = lock or RunLock(run_dir)
         opened: Opened | None = None
         try:
@@ -141,10 +183,7 @@ class EventLog:
                 opened,
                 lock,
                 run_id=name,
-                durability=durability,
-                origin=origin,
-                files=files,
-                clock=clock,
+                settings=settings,
                 owns_run_info=owns_run_info,
             )
         except BaseException:
