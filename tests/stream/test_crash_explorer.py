@@ -144,7 +144,7 @@ def test_a_mark_goes_before_its_stream_does(tmp_path: Path) -> None:
     kinds = [note.kind for note in disk.notes]
     renamed = kinds.index("name")
     assert disk.notes[renamed].name.name == "progress.evaluation-1.jsonl"  # type: ignore[union-attr]
-    assert kinds[:renamed] == ["change", "change", "fsync"]
+    assert kinds[:renamed] == ["change", "change", "change", "fsync"]  # two slots and the note, then the disk
 
 
 def test_a_tail_of_a_whole_line_is_still_a_tail(tmp_path: Path) -> None:
