@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -35,6 +35,7 @@ __all__ = [
     "SlowTask",
     "expected_end",
     "info_slots",
+    "members_of",
     "run_page",
     "run_row",
     "run_rows",
@@ -173,22 +174,29 @@ def run_row(found: RunDir, clock: Clock = time.time, held: frozenset[str] | None
     held = paths_held_open() if held is None else held
     view = look(run, light=not may_be_written(run, held, clock))
     return RunSummary(
+        **members_of(view),
         run_key=found.run_key,
-        run_id=view.run_id,
-        **view.identity,
-        **view.counts,
-        status=view.status,
         life=view.liveness(clock, held).life,
         retries=view.retries,
-        started_at=iso_utc(view.started_at),
-        last_event_at=iso_utc(view.last_event_at),
-        duration_seconds=view.duration_seconds,
-        clock_stepped=view.clock_stepped,
-        error=view.error,
-        events=view.events,
-        verdicts=view.verdicts,
         problem=view.problem,
     )
+
+
+def members_of(view: View) -> dict[str, Any]:
+    """Return the members that a row, a page and a board of a run state alike."""
+    return {
+        "run_id": view.run_id,
+        **view.identity,
+        **view.counts,
+        "status": view.status,
+        "error": view.error,
+        "events": view.events,
+        "verdicts": view.verdicts,
+        "started_at": iso_utc(view.started_at),
+        "last_event_at": iso_utc(view.last_event_at),
+        "duration_seconds": view.duration_seconds,
+        "clock_stepped": view.clock_stepped,
+    }
 
 
 def run_page(path: str | os.PathLike[str], moment: Moment | None = None, clock: Clock = time.time) -> RunPage:
@@ -201,19 +209,9 @@ def run_page(path: str | os.PathLike[str], moment: Moment | None = None, clock: 
     writing = liveness is not None and liveness.writing
     members = progress.snapshot(view.progress)
     return RunPage(
-        run_id=view.run_id,
-        **view.identity,
-        **view.counts,
-        status=view.status,
+        **members_of(view),
         life=None if liveness is None else liveness.life,
-        ended=view.end_evidence is not None,
-        error=view.error,
-        events=view.events,
-        verdicts=view.verdicts,
-        started_at=iso_utc(view.started_at),
-        last_event_at=iso_utc(view.last_event_at),
-        duration_seconds=view.duration_seconds,
-        clock_stepped=view.clock_stepped,
+        ended=view.ended,
         closed=view.closed,
         retries=view.retries,
         phases=view.phase_times(),
@@ -232,9 +230,7 @@ def run_page(path: str | os.PathLike[str], moment: Moment | None = None, clock: 
 def expected_end(view: View, now: float) -> board.Finishes | None:
     """Return when the rest of the tasks may be finished, from the run's own recent pace; see `board.eta`."""
     finishes = sorted(task.finished_at for task in view.rows.tasks.values() if task.finished_at is not None)
-    counts = view.progress.counts
-    left = max(0, counts.total_tasks - counts.finished_tasks)
-    return board.eta(board.State(finished_at=list(finishes[-board.RING :])), left, now)
+    return board.eta(board.State(finished_at=finishes[-board.RING :]), view.tasks_left, now)
 
 
 def info_slots(info: Json) -> int | None:

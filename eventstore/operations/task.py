@@ -56,7 +56,7 @@ def _page(run_dir: Path, view: View, task_id: str, stored: TaskDir | None) -> Js
         "run_id": view.run_id,
         "in_stream": row is not None,
         "in_flight": [to_builtins(flight) for flight in view.in_flight() if flight.task_id == task_id],
-        "ended": view.end_evidence is not None,
+        "ended": view.ended,
         "state": None if stored is None else stored.state,
         "directory": None if stored is None else stored.relative,
         "last_phase": None if row is None else row.last_phase,

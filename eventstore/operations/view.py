@@ -83,6 +83,11 @@ class View(Struct, kw_only=True):
         return {name: getattr(self.progress.counts, name) for name in counts.COUNTERS}
 
     @property
+    def tasks_left(self) -> int:
+        """How many of the run's tasks have not finished."""
+        return max(0, self.progress.counts.total_tasks - self.progress.counts.finished_tasks)
+
+    @property
     def verdicts(self) -> dict[str, int]:
         """What the scan noted about lines, by kind."""
         if self.followed is not None:
@@ -153,9 +158,14 @@ class View(Struct, kw_only=True):
         return self.stored_status or folded
 
     @property
+    def ended(self) -> bool:
+        """True where the run's end is recorded."""
+        return self.end_evidence is not None
+
+    @property
     def final_status(self) -> str | None:
         """The status with which the run ended; None where no end is recorded."""
-        return self.status if self.end_evidence is not None else None
+        return self.status if self.ended else None
 
     @property
     def status_from(self) -> str:

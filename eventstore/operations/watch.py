@@ -25,7 +25,7 @@ from projections.timeline.in_flight import Flight, PhaseTimes
 from projections.timeline.rows import as_int, safe_text
 
 from .stall import is_still
-from .status import Counters, Slots, info_slots
+from .status import Counters, Slots, info_slots, members_of
 from .view import Clock, View
 
 SEARCH_SECONDS = 5.0
@@ -126,7 +126,7 @@ class Watched:
 
     def ask_life(self, clock: Clock, held: frozenset[str]) -> Liveness:
         """Return whether its writer lives, at most as old as the last search."""
-        if self._view.events == 0 or self._view.end_evidence is None:
+        if self._view.events == 0 or not self._view.ended:
             self._view.run.forget_files()  # an end may have been written since they were read
             self._view.info_state.stored = self._view.run.files.run_info.members
         found, now, last = self._view.liveness(clock, held), clock(), self.board.last_timestamp
@@ -145,32 +145,20 @@ class Watched:
     def page(self, now: float) -> WatchPage:
         """Return the board of the run as it is."""
         view, shown = self._view, progress.snapshot(self._view.progress)
-        counts = view.progress.counts
-        left = max(0, counts.total_tasks - counts.finished_tasks)
         moment = now if self.writing else None
         has_stream = view.events > 0 or view.run.has_stream
         return WatchPage(
+            **members_of(view),
             run_key=self.found.run_key,
-            run_id=view.run_id,
-            **view.identity,
-            **view.counts,
             origin=self.origin,
-            status=view.status,
             life=None if self.liveness is None else self.liveness.life,
-            ended=view.end_evidence is not None,
-            error=view.error,
-            events=view.events,
-            verdicts=view.verdicts,
-            started_at=iso_utc(view.started_at),
-            last_event_at=iso_utc(view.last_event_at),
-            duration_seconds=view.duration_seconds,
-            clock_stepped=view.clock_stepped,
+            ended=view.ended,
             retries=self.board.retries,
             phases=board.phases(self.board),
             in_flight=board.flights(self.board, moment),
             idle=board.idle(self.board, moment, SHOWN_IDLE),
             slots=Slots(len(shown["active_tasks"]), info_slots(view.info)),
-            eta=board.eta(self.board, left, now) if self.writing else None,
+            eta=board.eta(self.board, view.tasks_left, now) if self.writing else None,
             problems=[
                 WatchedProblem(at=iso_utc(found.timestamp), task_id=found.task_id, text=found.text)
                 for found in self.board.problems[-SHOWN_IDLE:]

@@ -185,7 +185,7 @@ def _report(view: View, liveness: Liveness, facts: Facts, diagnosis: Diagnosis) 
         "causes": [_cause_members(cause) for cause in diagnosis.causes],
         "in_flight": [to_builtins(flight) for flight in diagnosis.in_flight],
         "status": view.status,
-        "ended": view.end_evidence is not None,
+        "ended": view.ended,
         "error": facts.error,
         "life": to_builtins(liveness.life),
         "started_at": iso_utc(view.started_at),
