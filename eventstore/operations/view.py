@@ -59,8 +59,8 @@ class View(Struct, kw_only=True):
 
     @property
     def info(self) -> Json:
-        """The members that run_info.json should hold; empty where nothing is known."""
-        return run_info.record(self.info_state) or {}
+        """The members that run_info.json should hold, plans aside; empty where nothing is known."""
+        return run_info.WITHOUT_PLANS.record(self.info_state) or {}
 
     @property
     def run_id(self) -> str | None:

@@ -110,6 +110,10 @@ class _WithoutPlans:
     def apply_block(state: State, block: Block, /) -> State:
         return apply_block(state, block, with_plans=False)
 
+    @staticmethod
+    def record(state: State) -> Json | None:
+        return record(state, with_plans=False)
+
 
 WITHOUT_PLANS = _WithoutPlans()
 
@@ -148,15 +152,19 @@ def is_analysis_only(state: State) -> bool:
     return state.analyzes and not state.evaluates
 
 
-def record(state: State) -> Json | None:
-    """Return the object that run_info.json should hold; None where neither a file nor a stream says anything."""
+def record(state: State, *, with_plans: bool = True) -> Json | None:
+    """Return the object that run_info.json should hold; None where neither a file nor a stream says anything.
+
+    Without plans, those in it are the stored ones alone: joining thousands of them takes longer than all the rest.
+    """
     stored = state.stored
     if state.run_id is None or is_analysis_only(state):
         return stored
     info: Json = dict(stored) if stored is not None else {"schema_version": SCHEMA_VERSION}
     _fill_in_start(info, state)
     _set_end(info, state)
-    _join_plans(info, state)
+    if with_plans:
+        _join_plans(info, state)
     artifacts = newest_artifacts(info.get("metric_artifacts"), state.metric_artifacts)
     if artifacts is not None:
         info["metric_artifacts"] = artifacts
