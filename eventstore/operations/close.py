@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,7 @@ def _writer_facts(writer: Json, locked: bool | None) -> list[str]:
     started = process_started_at(pid)
     if started is None:
         return [*facts, f"there is no process {pid}"]
-    opened, began = _unix_time(writer.get("opened_at")), iso_time(started, UTC)
+    opened, began = unix_time(writer.get("opened_at")), iso_time(started, UTC)
     if opened is not None and started > opened + 1:
         return [*facts, f"process {pid} is another one: it began at {began}"]
     let_go = ", and has let the lock go" if locked is False else ""
@@ -226,11 +226,4 @@ def process_started_at(pid: Any) -> float | None:
         boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
         return int(boot.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, StopIteration):
-        return None
-
-
-def _unix_time(text: Any) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (TypeError, ValueError):
         return None
