@@ -23,16 +23,16 @@ from eventstore.format.seal import NO_PREDECESSOR, seal
 from eventstore.redaction.redactor import Redactor, secret_environment_values
 from eventstore.results.fingerprints import fingerprint
 from eventstore.results.tree_copy import remove_tree
-from eventstore.run.directory import PROGRESS_NAME, RunDir
+from eventstore.run.directory import PROGRESS_NAME, RUN_LOG_NAME, RunDir
 from eventstore.run.names import is_leftover
 from eventstore.run.run import Run
 from eventstore.stream.line_reader import open_regular
 from eventstore.stream.lock import is_locked
+from eventstore.stream.lock_file import LOCK_NAME
 from eventstore.stream.scan import STREAM_NAME, Scan, scan
 
 from .verify.verify import Options, verify_run
 
-_LOCK_NAME = "progress.lock"
 _PIECE_BYTES = 16 * 1024 * 1024
 _IDENTITIES = frozenset({"run_id", "event", "task_id", "timestamp", "attempt", "request_key", "orchestration_id"})
 
@@ -107,7 +107,7 @@ class _Copy:
                 name = Path(entry.path).relative_to(self._source).as_posix()
                 status = entry.stat(follow_symlinks=False)
                 copy = target / entry.name
-                if is_leftover(entry.name) or name == _LOCK_NAME:
+                if is_leftover(entry.name) or name == LOCK_NAME:
                     self._leave_out(name)
                 elif stat.S_ISDIR(status.st_mode):
                     copy.mkdir(mode=0o700)
@@ -125,7 +125,7 @@ class _Copy:
             _keep_mode(folder, status)
 
     def _leave_out(self, name: str) -> None:
-        if name != _LOCK_NAME:
+        if name != LOCK_NAME:
             self._scrubbed.left_out.append(name)
 
     def _is_inner(self, link: str) -> bool:
@@ -165,7 +165,7 @@ class _Copy:
                         self._scrubbed.binary.append(name)
                 if "\0" in text and name not in self._scrubbed.binary:
                     self._scrubbed.binary.append(name)
-                if name in self._scrubbed.binary and name != "run.log":
+                if name in self._scrubbed.binary and name != RUN_LOG_NAME:
                     copy.write(piece)
                     continue
                 masked = self._by_texts.text(text)
