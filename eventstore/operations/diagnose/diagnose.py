@@ -33,7 +33,7 @@ from eventstore.stream.lock_file import read_witness
 from eventstore.stream.scan import STREAM_NAME
 from projections.diagnose.causes import CAUSES
 from projections.diagnose.diagnose import Diagnosis, Found, diagnose
-from projections.diagnose.facts import Evidence, Facts, IssueFact, LogNote
+from projections.diagnose.facts import Evidence, Facts, IssueFact
 from projections.timeline.in_flight import open_stays
 
 from . import results as aftermath
@@ -103,7 +103,7 @@ def _facts(view: View, log: LogFacts, issues: list[IssueFact], liveness: Livenes
         unheld=liveness.reason == "young",
         analysis_only=view.analysis_only,
         issues=issues,
-        notes=[LogNote(**{name: getattr(note, name) for name in LogNote.__struct_fields__}) for note in log.notes],
+        notes=log.notes,
         findings=scanned.findings if scanned else [],
         rebooted=liveness.reason == "rebooted",
         problems=_problems(view),

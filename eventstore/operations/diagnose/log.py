@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from eventstore.errors import InputError
 from eventstore.redaction.redactor import find_secrets
 from eventstore.stream.line_reader import open_regular
+from projections.diagnose.facts import LogNote
 
 MAX_NOTES = 500
 MAX_TEXT = 2000
@@ -33,18 +34,6 @@ _TELLING = re.compile(
 )
 
 
-class Note(Struct, kw_only=True):
-    """A warning, an error, or a telling line without a level. `exception` is the last line of its traceback."""
-
-    line: int
-    time: str
-    level: str
-    text: str
-    exception: str = ""
-    task_id: str | None = None
-    at_end: bool = False
-
-
 class LogFacts(Struct, kw_only=True):
     """What a search found; `notes` are the first and the last of them, `left_out` counts those between.
 
@@ -56,7 +45,7 @@ class LogFacts(Struct, kw_only=True):
     last_line: int = 0
     last_time: str = ""
     last_text: str = ""
-    notes: list[Note] = []
+    notes: list[LogNote] = []
     left_out: int = 0
     levels: dict[str, int] = {}
     secrets: list[tuple[int, str]] = []
@@ -66,8 +55,8 @@ class LogFacts(Struct, kw_only=True):
 def search_log(path: Path) -> LogFacts:
     """Read a run.log from its front. A missing one gives no lines; one that can't be read, a problem in words."""
     facts = LogFacts()
-    first: list[Note] = []
-    last: deque[Note] = deque(maxlen=MAX_NOTES // 2)
+    first: list[LogNote] = []
+    last: deque[LogNote] = deque(maxlen=MAX_NOTES // 2)
     try:
         for note in _notes(path, facts):
             if len(first) < MAX_NOTES // 2:
@@ -77,9 +66,8 @@ def search_log(path: Path) -> LogFacts:
                 last.append(note)
     except InputError as error:
         facts.problem = None if not path.exists() else error.message
-    facts.notes = [*first, *last]
-    for note in facts.notes:
-        note.at_end = note.line > facts.lines - END_LINES
+    end = facts.lines - END_LINES
+    facts.notes = [structs.replace(note, at_end=note.line > end) for note in (*first, *last)]
     return facts
 
 
@@ -101,8 +89,8 @@ def _read_line(file: object, path: Path, number: int) -> bytes:
     return line
 
 
-def _notes(path: Path, facts: LogFacts) -> Iterator[Note]:
-    current: Note | None = None
+def _notes(path: Path, facts: LogFacts) -> Iterator[LogNote]:
+    current: LogNote | None = None
     for number, line in lines_of(path):
         facts.lines = number
         header = _HEADER.match(line)
@@ -115,9 +103,9 @@ def _notes(path: Path, facts: LogFacts) -> Iterator[Note]:
             if current is not None:
                 facts.levels[current.level] = facts.levels.get(current.level, 0) + 1
         elif current is not None and line[:1] not in (b" ", b"\t", b"") and not line.startswith(b"Traceback "):
-            current.exception = _decode(line)
+            current = structs.replace(current, exception=_decode(line))
         elif current is None and line[:1] not in (b" ", b"\t", b"") and _TELLING.search(line):
-            current = Note(line=number, time=facts.last_time, level="-", text=_decode(line))
+            current = LogNote(line=number, level="-", text=_decode(line))
         if number <= SECRET_LINES and len(facts.secrets) < MAX_SECRETS:
             facts.secrets += [(number, match.kind) for match in find_secrets(_decode(line))]
         if line:
@@ -126,12 +114,10 @@ def _notes(path: Path, facts: LogFacts) -> Iterator[Note]:
         yield current
 
 
-def _note(number: int, header: re.Match[bytes]) -> Note:
+def _note(number: int, header: re.Match[bytes]) -> LogNote:
     text = _decode(header[4])
     task = _TASK.search(text)
-    return Note(
-        line=number, time=header[1].decode(), level=header[2].decode(), text=text, task_id=task[1] if task else None
-    )
+    return LogNote(line=number, level=header[2].decode(), text=text, task_id=task[1] if task else None)
 
 
 def _decode(line: bytes) -> str:
