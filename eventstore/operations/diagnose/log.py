@@ -35,18 +35,15 @@ _TELLING = re.compile(
 
 
 class LogFacts(Struct, kw_only=True):
-    """What a search found; `notes` are the first and the last of them, `left_out` counts those between.
+    """What a search found; of many `notes` the first and the last.
 
     `secrets` are the lines that hold credentials, with their kind. `last_time` is the time of day of the last line that
     has one.
     """
 
     lines: int = 0
-    last_line: int = 0
     last_time: str = ""
-    last_text: str = ""
     notes: list[LogNote] = []
-    left_out: int = 0
     levels: dict[str, int] = {}
     secrets: list[tuple[int, str]] = []
     problem: str | None = None
@@ -59,11 +56,7 @@ def search_log(path: Path) -> LogFacts:
     last: deque[LogNote] = deque(maxlen=MAX_NOTES // 2)
     try:
         for note in _notes(path, facts):
-            if len(first) < MAX_NOTES // 2:
-                first.append(note)
-            else:
-                facts.left_out += len(last) == last.maxlen
-                last.append(note)
+            (first if len(first) < MAX_NOTES // 2 else last).append(note)
     except InputError as error:
         facts.problem = None if not path.exists() else error.message
     end = facts.lines - END_LINES
@@ -97,7 +90,7 @@ def _notes(path: Path, facts: LogFacts) -> Iterator[LogNote]:
         if header is not None:
             if current is not None:
                 yield current
-            facts.last_time, facts.last_line = header[1].decode(), number
+            facts.last_time = header[1].decode()
             level = header[2]
             current = _note(number, header) if level in _TROUBLES else None
             if current is not None:
@@ -108,8 +101,6 @@ def _notes(path: Path, facts: LogFacts) -> Iterator[LogNote]:
             current = LogNote(line=number, level="-", text=_decode(line))
         if number <= SECRET_LINES and len(facts.secrets) < MAX_SECRETS:
             facts.secrets += [(number, match.kind) for match in find_secrets(_decode(line))]
-        if line:
-            facts.last_text = _decode(line)
     if current is not None:
         yield current
 

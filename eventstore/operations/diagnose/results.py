@@ -33,10 +33,8 @@ class Results(Struct, kw_only=True):
 
     issues: list[IssueFact] = []
     states: Counter[str] = field(default_factory=Counter)
-    partial: list[str] = []
     unfinished: int = 0
     present: bool = False
-    left_out: int = 0
     coverage: CoverageFold = field(default_factory=CoverageFold)
     problems: list[str] = []
 
@@ -49,7 +47,6 @@ def read_results(run_dir: Path) -> Results:
     for task in task_dirs(run_dir, lambda path, words: found.problems.append(f"{Path(path).name} {words}")):
         found.states[task.state or "unknown"] += 1
         full = task.state != NORMAL and read < MAX_RESULTS_READ
-        found.left_out += task.state != NORMAL and not full
         read += full
         _read_task(task, found, full)
     return found
@@ -59,8 +56,6 @@ def _read_task(task: TaskDir, found: Results, full: bool) -> None:
     """Count a task's attempts; take its issues, and with `full` those of its retries, too."""
     scores: dict[int, AttemptScores] = {}
     name = task.task_id or task.path.name
-    if not task.published and task.state == RUNNING:
-        found.partial.append(name)
     stored = {number: attempt.read_result() for number, attempt in task.attempts.items()}
     if task.state != RUNNING and (reason := task.unfinished_reason(stored)) is not None:
         found.unfinished += 1
