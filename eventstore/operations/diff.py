@@ -11,7 +11,8 @@ from pathlib import Path
 from eventstore.format.events import Json
 from eventstore.operations.diagnose.diagnose import masked
 from eventstore.operations.diagnose.results import plan_words
-from eventstore.results.task_dirs import read_request, task_dirs
+from eventstore.results.task_dirs import task_dirs
+from eventstore.run.request_record import request_in
 from eventstore.run.run import Run
 from eventstore.stream.moment import Moment
 from projections.diff import Side, compare
@@ -47,7 +48,7 @@ def _side(run_dir: Path, moment: Moment | None) -> tuple[Side, str | None, int]:
     side = Side(
         rows=view.rows,
         counts=_counters(view),
-        request=read_request(run_dir).request,
+        request=request_in(view.run.files.run_info, view.run.files.params).request,
         severities={name: severity for name, (severity, _) in view.marks.severities.items()},
         plans=_plan_counts(view.rows),
     )

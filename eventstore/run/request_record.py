@@ -35,8 +35,11 @@ class StoredRequest(Struct, frozen=True):
 
 def read_request(run_dir: Path) -> StoredRequest:
     """Return the request of a run directory; never raises for what the files hold."""
-    run_info = read_json_file(run_dir / RUN_INFO_NAME)
-    params = read_json_file(run_dir / PARAMS_NAME)
+    return request_in(read_json_file(run_dir / RUN_INFO_NAME), read_json_file(run_dir / PARAMS_NAME))
+
+
+def request_in(run_info: StoredFile, params: StoredFile) -> StoredRequest:
+    """As `read_request`, from files already read."""
     problems = [f"{file.path.name} {file.problem}" for file in (run_info, params) if file.problem]
     request = section(run_info.members, "request")
     return StoredRequest(merge_request(request, params.members or {}), run_info, params, problems)

@@ -71,7 +71,7 @@ def diagnose_run(
     if history:
         view.usual_seconds = usual_seconds(history, view.identity["benchmark"], view.identity["environment"])
     log = search_log(run_dir / RUN_LOG_NAME)
-    results = aftermath.read_results(run_dir)
+    results = aftermath.read_results(run_dir, run.files.run_info)
     liveness = view.liveness(clock)
     facts = _facts(view, log, results.issues, liveness, clock)
     # While somebody writes, files are of different moments: of a live run, and of one that ended a moment ago.
@@ -79,7 +79,7 @@ def diagnose_run(
     facts.contradictions = [] if written else contradictions(found, run_dir)
     diagnosis = diagnose(facts)
     report = _report(view, liveness, facts, diagnosis)
-    report |= aftermath.describe(run_dir, view.rows, view.marks, results, view.run.files.params, facts.total_tasks)
+    report |= aftermath.describe(run_dir, view.rows, view.marks, results, run.files, facts.total_tasks)
     _doubt_score(report["score"], facts.contradictions)
     report["secrets"] = secrets_in(facts, log)
     report["log"] = {"lines": log.lines, "levels": log.levels, "last_time": log.last_time, "problem": log.problem}

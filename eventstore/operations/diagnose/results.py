@@ -17,8 +17,10 @@ from eventstore.format.events import Json
 from eventstore.operations.reuse.plan import plan_like_source
 from eventstore.results.result import Issue
 from eventstore.results.task_dirs import TaskDir, task_dirs
-from eventstore.run.directory import RUN_INFO_NAME, StoredFile, read_json_file
+from eventstore.run.directory import StoredFile, read_json_file
 from eventstore.run.names import ERROR, FATAL, NORMAL, RUNNING
+from eventstore.run.request_record import request_in
+from eventstore.run.run import RunFiles
 from projections.diagnose.facts import IssueFact
 from projections.score import AttemptScores, CoverageFold
 from projections.timeline import milestones, timeline
@@ -39,10 +41,10 @@ class Results(Struct, kw_only=True):
     problems: list[str] = []
 
 
-def read_results(run_dir: Path) -> Results:
+def read_results(run_dir: Path, run_info: StoredFile) -> Results:
     """Return the results of a run; the issues of at most `MAX_RESULTS_READ` tasks that have any, and all counts."""
-    info = read_json_file(run_dir / RUN_INFO_NAME).members or {}
-    found = Results(present=os.path.lexists(run_dir / "details"), coverage=CoverageFold.of_plan(info))
+    coverage = CoverageFold.of_plan(run_info.members or {})
+    found = Results(present=os.path.lexists(run_dir / "details"), coverage=coverage)
     read = 0
     for task in task_dirs(run_dir, lambda path, words: found.problems.append(f"{Path(path).name} {words}")):
         found.states[task.state or "unknown"] += 1
@@ -98,19 +100,19 @@ def describe(
     rows: timeline.State,
     marks: milestones.State,
     results: Results,
-    params: StoredFile,
+    files: RunFiles,
     total_tasks: int,
 ) -> Json:
     """The members of a report that tell what is left: retries, results, reuse, score, plans, resources, params."""
     return {
         "retries": retries(rows),
         "results": _result_counts(rows, marks, results, total_tasks),
-        "reuse": _reuse(run_dir, results, total_tasks),
+        "reuse": _reuse(run_dir, results, files, total_tasks),
         "score": _score(run_dir, marks, results, total_tasks),
         "issues": _issue_counts(results.issues),
         "plans": plans(rows),
         "resources": open_resources(run_dir),
-        "params": _params(params),
+        "params": _params(files.params),
         "problems": results.problems[:20],
     }
 
@@ -164,9 +166,10 @@ def _result_counts(rows: timeline.State, marks: milestones.State, results: Resul
     }
 
 
-def _reuse(run_dir: Path, results: Results, total_tasks: int) -> Json:
+def _reuse(run_dir: Path, results: Results, files: RunFiles, total_tasks: int) -> Json:
     """What reuse would keep, by the plan of `compass-es reuse plan`; stored artifacts are believed without a look."""
-    plan = plan_like_source(run_dir, total_tasks) if results.present else None
+    stored = request_in(files.run_info, files.params)
+    plan = plan_like_source(run_dir, stored, total_tasks) if results.present else None
     if plan is None or plan.refusal is not None:
         nothing = dict.fromkeys(("keeps", "reruns", "keeps_failed", "attempts_to_run", "max_retries"))
         return {**nothing, "retry_patterns": [], "estimate": True}

@@ -90,7 +90,23 @@ def plan_reuse(
     """
     check_wanted(wanted)
     run_dir = open_run(source)
-    stored = read_request(run_dir)
+    return _plan(run_dir, read_request(run_dir), wanted, check_files, total_tasks)
+
+
+def plan_like_source(run_dir: Path, stored: StoredRequest | None = None, total_tasks: int | None = None) -> ReusePlan:
+    """Return the plan of a new run that asks for what `run_dir` asked for; artifacts are not compared.
+
+    `stored` is the run's request and `total_tasks` as in `plan_reuse`, from a caller that has read them.
+    """
+    stored = read_request(run_dir) if stored is None else stored
+    wanted = wanted_of(stored)
+    check_wanted(wanted)
+    return _plan(run_dir, stored, wanted, check_files=False, total_tasks=total_tasks)
+
+
+def _plan(
+    run_dir: Path, stored: StoredRequest, wanted: Wanted, check_files: bool, total_tasks: int | None
+) -> ReusePlan:
     facts = source_facts(stored)
     reason = refusal(facts, wanted)
     tasks, problems = [], list(stored.problems)
@@ -123,11 +139,6 @@ def planned_tasks(run_dir: Path) -> int:
         pass
     total = (read_json_file(run_dir / PROGRESS_NAME).members or {}).get("total_tasks")
     return total if type(total) is int else 0
-
-
-def plan_like_source(run_dir: Path, total_tasks: int | None = None) -> ReusePlan:
-    """Return the plan of a new run that asks for what `run_dir` asked for; artifacts are not compared."""
-    return plan_reuse(run_dir, wanted_of(read_request(run_dir)), check_files=False, total_tasks=total_tasks)
 
 
 def _first_of_each(run_dir: Path, problems: list[str]) -> list[TaskDir]:
