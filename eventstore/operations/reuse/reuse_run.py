@@ -12,7 +12,7 @@ from eventstore.errors import RefusedError
 from eventstore.format.events import Json, TasksLoaded, TasksLoadedPayload
 from eventstore.recording.recorder import RunRecorder
 from eventstore.recording.request import Request
-from eventstore.run.directory import PROGRESS_NAME, is_run_dir, read_json_file
+from eventstore.run.directory import is_run_dir
 from eventstore.run.request_record import read_request, section
 
 from .apply import Applied, apply_reuse
@@ -35,7 +35,7 @@ def reuse_into(
     """
     if plan.refusal is not None:
         raise RefusedError(f"{plan.source}: nothing can be reused: {plan.refusal}", plan.source)
-    total = total_tasks if total_tasks is not None else _loaded_tasks(plan)
+    total = total_tasks if total_tasks is not None else plan.total_tasks
     recorder = _recorder(plan, target_run, request)
     try:
         if recorder.progress.get("attempts_started") or recorder.progress.get("reused_tasks"):
@@ -55,11 +55,6 @@ def reuse_into(
         return applied
     finally:
         recorder.close()
-
-
-def _loaded_tasks(plan: ReusePlan) -> int:
-    loaded = (read_json_file(plan.source / PROGRESS_NAME).members or {}).get("total_tasks")
-    return max(loaded if type(loaded) is int else 0, len(plan.tasks))
 
 
 def _recorder(plan: ReusePlan, target_run: Path, request: Json | None) -> RunRecorder:
