@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from eventstore.format.events import Json
 from eventstore.operations.diagnose.diagnose import diagnose_run
 from projections.diagnose.causes import BLAMES, CAUSES
 from tests.tools import interrupting
@@ -101,6 +102,18 @@ def test_a_killed_run_tells_what_was_in_flight(run_dir: Copy) -> None:
         "states": None,
     }
     assert report["score"]["usable"] is False and report["certainty"] == "inferred"
+
+
+@pytest.mark.parametrize("odd", [{"retry_pattern_list": ["("]}, {"attempts": {"k": 0}}])
+def test_a_request_that_no_new_run_could_repeat_leaves_the_rest(odd: Json, run_dir: Copy) -> None:
+    """What reuse would keep is not known then; everything else is diagnosed as ever."""
+    run = run_dir("p_429")
+    info = json.loads((run / "run_info.json").read_text())
+    info["request"]["execution"] |= odd
+    (run / "run_info.json").write_text(json.dumps(info))
+    report = diagnose_run(run)
+    assert report["causes"][0]["code"] == "model_rate_limited"
+    assert report["reuse"]["keeps"] is None and report["results"]["stored"]
 
 
 def test_retries_tell_what_they_burnt_and_bought(run_dir: Copy) -> None:

@@ -5,13 +5,14 @@ Read for a diagnosis, without trust. Tasks that are published without errors are
 
 import os
 from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
-from eventstore.errors import MalformedLineError
+from eventstore.errors import MalformedLineError, UsageError
 from eventstore.format.codec import parse_object
 from eventstore.format.events import Json
 from eventstore.operations.reuse.plan import plan_like_source
@@ -168,8 +169,10 @@ def _result_counts(rows: timeline.State, marks: milestones.State, results: Resul
 
 def _reuse(run_dir: Path, results: Results, files: RunFiles, total_tasks: int) -> Json:
     """What reuse would keep, by the plan of `compass-es reuse plan`; stored artifacts are believed without a look."""
-    stored = request_in(files.run_info, files.params)
-    plan = plan_like_source(run_dir, stored, total_tasks) if results.present else None
+    plan = None
+    if results.present:
+        with suppress(UsageError):  # a request that no new run could repeat, such as a pattern that is none
+            plan = plan_like_source(run_dir, request_in(files.run_info, files.params), total_tasks)
     if plan is None or plan.refusal is not None:
         nothing = dict.fromkeys(("keeps", "reruns", "keeps_failed", "attempts_to_run", "max_retries"))
         return {**nothing, "retry_patterns": [], "estimate": True}
