@@ -1,7 +1,6 @@
 """`compass-es runs PATH`: one row a run."""
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +51,6 @@ def _cells(row: RunSummary) -> list[Any]:
     ]
 
 
-def moment_text(moment: str | float | None) -> str:
-    """Return a moment for people, in UTC: an ISO 8601 text in UTC, or a Unix time in seconds."""
-    if isinstance(moment, str):
-        return moment[:19].replace("T", " ")
-    try:
-        return "" if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(moment)
+def moment_text(moment: str | None) -> str:
+    """Return a moment for people, to the second, from an ISO 8601 text in UTC."""
+    return "" if moment is None else moment[:19].replace("T", " ")
