@@ -128,7 +128,7 @@ def _rows(pages: list[WatchPage]) -> Iterator[list[Any]]:
 
 
 def _lives(page: WatchPage) -> bool:
-    return page.life is not None and page.life.state in ("live", "stalled")
+    return page.life is not None and page.life.writing
 
 
 def _sums(orchestration_id: str, members: list[WatchPage]) -> list[Any]:

@@ -47,6 +47,11 @@ class Life(Struct, frozen=True):
     state: LifeState
     evidence: list[str]
 
+    @property
+    def writing(self) -> bool:
+        """True where a writer lives."""
+        return self.state in ("live", "stalled")
+
 
 class Liveness(Struct, frozen=True):
     """A reading of a run's life, with the kind of fact that decided it."""
@@ -58,7 +63,7 @@ class Liveness(Struct, frozen=True):
     @property
     def writing(self) -> bool:
         """True where a writer lives."""
-        return self.state in ("live", "stalled")
+        return self.life.writing
 
     @property
     def life(self) -> Life:
