@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -72,38 +72,38 @@ class LineageReport(Struct, frozen=True, kw_only=True):
 def plan_report(plan: ReusePlan, notes: Sequence[str]) -> ReusePlanReport:
     """Return the document of a plan; `notes` are put before its warnings."""
     return ReusePlanReport(
-        source=str(plan.source),
-        run_id=plan.run_id,
-        refusal=plan.refusal,
-        wanted=plan.wanted,
-        total_tasks=plan.total_tasks,
-        attempts_to_run=plan.attempts_to_run,
+        **_plan_members(plan, notes),
         reused_tasks=len(plan.reused),
         reused_severity_counts=plan.severity_counts,
-        warnings=[*notes, *plan.warnings],
-        tasks=plan.tasks,
     )
 
 
 def apply_report(plan: ReusePlan, notes: Sequence[str], target: Path, applied: Applied) -> ReuseApplyReport:
     """Return the document of a plan that was carried out; counts are of what was really kept."""
     return ReuseApplyReport(
-        source=str(plan.source),
-        run_id=plan.run_id,
-        refusal=plan.refusal,
-        wanted=plan.wanted,
-        total_tasks=plan.total_tasks,
-        attempts_to_run=plan.attempts_to_run,
+        **_plan_members(plan, notes),
         reused_tasks=len(applied.reused),
         reused_severity_counts=applied.severity_counts,
-        warnings=[*notes, *plan.warnings],
-        tasks=plan.tasks,
         target=str(target),
         reused=applied.reused,
         resumed=applied.resumed,
         failed=applied.failed,
         tasks_to_run=applied.tasks_to_run,
     )
+
+
+def _plan_members(plan: ReusePlan, notes: Sequence[str]) -> dict[str, Any]:
+    """Return the members that are the same before and after a plan is carried out."""
+    return {
+        "source": str(plan.source),
+        "run_id": plan.run_id,
+        "refusal": plan.refusal,
+        "wanted": plan.wanted,
+        "total_tasks": plan.total_tasks,
+        "attempts_to_run": plan.attempts_to_run,
+        "warnings": [*notes, *plan.warnings],
+        "tasks": plan.tasks,
+    }
 
 
 def lineage_report(lineage: Lineage) -> LineageReport:
