@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from eventstore.operations.reports.schemas import REPORTS, schema_of, schema_text
+from eventstore.operations.status import Counters
 from eventstore.results.task_dirs import task_dirs
+from projections.snapshots import counts
+from projections.snapshots.progress import IDENTITY
 from tests.tools.commands import Command
 from tests.tools.failures import PLANTED, plant
 from tests.tools.recorded import RUNS
@@ -107,6 +110,12 @@ def test_the_published_schemas_are_current() -> None:
     assert {path.stem for path in PUBLISHED.glob("*.json")} == REPORTS.keys()
     for name in REPORTS:
         assert (PUBLISHED / f"{name}.json").read_text("utf-8") == schema_text(name), name
+
+
+def test_reports_have_every_counter_of_the_fold() -> None:
+    """A counter that a report did not name would be left out of it, or stand there as 0."""
+    assert Counters.__struct_fields__ == ("run_id", *IDENTITY, *counts.COUNTERS)
+    assert set(counts.COUNTERS) <= set(counts.State.__struct_fields__)
 
 
 def test_the_document_names_every_schema() -> None:
