@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from eventstore.errors import OutputError
 from eventstore.format.records import Finding, Tail
@@ -182,7 +181,7 @@ def _write(replayed: Replayed, files: FileSystem) -> Replayed:
                     files.unlink(backup)
             raise
         written.append(name)
-    return _with(replayed, written=written, backups=backups)
+    return structs.replace(replayed, written=written, backups=backups)
 
 
 def _write_out(replayed: Replayed, out: Path) -> Replayed:
@@ -198,12 +197,8 @@ def _write_out(replayed: Replayed, out: Path) -> Replayed:
             replace_file(out / name, content, durable=True)
             written.append(name)
     REAL.sync_folder(out)
-    return _with(replayed, written=written, refusals=[])
+    return structs.replace(replayed, written=written, refusals=[])
 
 
 def _rendered(snapshots: Snapshots, name: str) -> bytes:
     return snapshots.rendered_progress if name == PROGRESS_NAME else snapshots.rendered_run_info
-
-
-def _with(replayed: Replayed, **changes: Any) -> Replayed:
-    return Replayed(**{name: getattr(replayed, name) for name in Replayed.__struct_fields__} | changes)
