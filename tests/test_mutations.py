@@ -15,6 +15,7 @@ import pytest
 
 from eventstore.operations.verify.verify import NOT_TO_THE_END, Options, verify_run
 from eventstore.run.directory import RunDir
+from projections.snapshots.counts import COUNTERS
 from tests.tools import breaking
 from tests.tools.mutating import mutated
 from tests.tools.recording import record_run
@@ -136,21 +137,7 @@ TWO_PLACES: list[tuple[str, str, breaking.Breaker]] = [
             f"progress.json {name}",
             breaking.edit_file("progress.json", lambda p, n=name: p.update({n: p[n] + 1}), False),
         )  # type: ignore[misc]
-        for name in (
-            "total_tasks",
-            "reused_tasks",
-            "pending_tasks",
-            "running_tasks",
-            "finished_tasks",
-            "completed_tasks",
-            "failed_tasks",
-            "error_tasks",
-            "warning_tasks",
-            "skipped_tasks",
-            "attempts_started",
-            "attempts_finished",
-            "partials_saved",
-        )
+        for name in COUNTERS
     ),
 ]
 
