@@ -306,16 +306,6 @@ def swap(events: list[Json], first: int, second: int) -> None:
     events[first]["timestamp"], events[second]["timestamp"] = times[1], times[0]
 
 
-def replace_text(name: str, old: str, new: str) -> Breaker:
-    def breaker(run: Path) -> None:
-        path = run / name
-        text = path.read_text("utf-8")
-        assert old in text
-        path.write_text(text.replace(old, new, 1), "utf-8")
-
-    return breaker
-
-
 def unfinished(events: list[Json]) -> list[Json]:
     """Without the end of the last task."""
     last = where(events, "task_finished", -1)
@@ -324,12 +314,6 @@ def unfinished(events: list[Json]) -> list[Json]:
 
 def glue(lines: list[bytes]) -> None:
     lines[20] = lines[20][:60] + lines[20]
-
-
-def no_stream(run: Path) -> None:
-    (run / "progress.jsonl").unlink()
-    (run / "progress.json").unlink()
-    shutil.rmtree(run / "details")
 
 
 def hold_stream_open(run: Path) -> None:
