@@ -7,24 +7,10 @@ from typing import Any
 
 import pytest
 
+from projections.snapshots.counts import COUNTERS
 from tests.tools.commands import Command
-from tests.tools.recorded import DATA, ROOT, RUNS
+from tests.tools.recorded import DATA, ROOT, RUNS, unpack
 
-COUNTERS = (
-    "total_tasks",
-    "reused_tasks",
-    "pending_tasks",
-    "running_tasks",
-    "finished_tasks",
-    "completed_tasks",
-    "failed_tasks",
-    "error_tasks",
-    "warning_tasks",
-    "skipped_tasks",
-    "attempts_started",
-    "attempts_finished",
-    "partials_saved",
-)
 FACTS = ("run_id", "status", "life", "events", "retries", "duration_seconds", "started_at", "last_event_at", "error")
 ARCHIVES = ("failures", "cases")
 
@@ -45,8 +31,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of the archives, for reading only."""
     root = tmp_path_factory.mktemp("unpacked")
     for archive in ARCHIVES:
-        with tarfile.open(DATA / f"{archive}.tar.xz") as packed:
-            packed.extractall(root / archive, filter="data")
+        unpack(archive, root / archive)
     return root
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from eventstore.stream.lock_file import NOTE_BYTES, NOTE_OFFSET, Note, parse_wit
 from projections.diagnose.causes import CAUSES
 from projections.diagnose.certainty import CERTAIN_BY
 from tests.tools.failures import PLANTED, Copy, plant
-from tests.tools.recorded import DATA, ROOT
+from tests.tools.recorded import ROOT, unpack
 
 PROJECT = Path(__file__).parents[2]
 REQUEST = {name: {"id": name} for name in ("model", "benchmark", "harness", "environment")}
@@ -36,8 +35,7 @@ def all_runs(tmp_path_factory: pytest.TempPathFactory, big_run: Path) -> list[Pa
     """Every recorded run: those that lie unpacked, the big one, and those of the three archives."""
     root = tmp_path_factory.mktemp("certain")
     for archive in ("failures", "causes", "cases"):
-        with tarfile.open(DATA / f"{archive}.tar.xz") as packed:
-            packed.extractall(root / archive, filter="data")
+        unpack(archive, root / archive)
     names = ("run_info.json", "progress.jsonl")
     return sorted({path.parent for base in (ROOT, root) for name in names for path in base.rglob(name)} | {big_run})
 

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from projections.diagnose.causes import BLAMES, CAUSES
 from tests.tools import interrupting
 from tests.tools.commands import Command
 from tests.tools.failures import PLANTED, Copy, events_of, finish, log, plant, write_events
-from tests.tools.recorded import DATA, RUNS
+from tests.tools.recorded import RUNS, unpack
 from tests.tools.streams import plain_line
 
 ROOT = Path(__file__).parents[2]
@@ -218,10 +217,7 @@ DRIVEN = {
 @pytest.fixture(scope="session")
 def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of tests/data/failures.tar.xz, for reading only."""
-    root = tmp_path_factory.mktemp("driven")
-    with tarfile.open(DATA / "failures.tar.xz") as archive:
-        archive.extractall(root, filter="data")
-    return root
+    return unpack("failures", tmp_path_factory.mktemp("driven"))
 
 
 @pytest.mark.parametrize("name", DRIVEN)

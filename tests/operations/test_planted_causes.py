@@ -1,12 +1,11 @@
 """Real runs whose cause is known: what `diagnose` names first, how sure it is, and what it says of the score."""
 
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from eventstore.operations.diagnose.diagnose import diagnose_run
-from tests.tools.recorded import DATA
+from tests.tools.recorded import unpack
 
 CAUSES = {
     "dns-failure": ("completed", "model_unreachable", "certain", "model"),
@@ -31,10 +30,7 @@ ANSWERED = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("causes")
-    with tarfile.open(DATA / "causes.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return unpack("causes", tmp_path_factory.mktemp("causes"))
 
 
 @pytest.mark.parametrize("name", CAUSES)

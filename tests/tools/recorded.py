@@ -39,9 +39,14 @@ def key_of(name: str) -> str:
 
 def unpack_big(root: Path) -> Path:
     """Unpack `r_big` below `root`, as `<group>/r_big`, and return its directory."""
-    with tarfile.open(DATA / "r_big.tar.xz") as archive:
-        archive.extractall(root, filter="data")
-    return root / BIG_KEY
+    return unpack(BIG, root) / BIG_KEY
+
+
+def unpack(archive: str, root: Path) -> Path:
+    """Unpack the runs of tests/data/`archive`.tar.xz below `root`, and return `root`."""
+    with tarfile.open(DATA / f"{archive}.tar.xz") as packed:
+        packed.extractall(root, filter="data")
+    return root
 
 
 @cache
