@@ -125,6 +125,16 @@ def write_sql(run: Path) -> None:
 ROWS = "SELECT event FROM events ORDER BY seq"
 QUERY = "query 'SELECT 1 AS x' RUN --no-catalog"
 
+WANTED_OF_REUSE = (
+    ("--attempts 3", "r_ok"),
+    ("--strategy pass", "r_ok"),
+    ("--benchmark other", "r_ok"),
+    ("--retry-pattern 4..", "r_retry"),
+    ("--max-retries 7", "r_ok"),
+    ("--no-checkpoint-resume", "r_evalerr"),
+)
+"""Options that `reuse plan` and `reuse apply` share, each with a run on which it changes something."""
+
 CASES: dict[str, Case] = {
     "--version": Case(call="", more="--version"),
     "replay --at-event": Case(call="replay RUN", more="--at-event 3"),
@@ -174,26 +184,13 @@ CASES: dict[str, Case] = {
     "watch --json": Case(call="watch RUN --once", more="--json"),
     "watch --once": Case(call="watch RUN", more="--once"),
     "diff --json": Case(call="diff RUN@3 RUN", more="--json"),
-    "reuse plan --attempts": Case(call="reuse plan RUN", more="--attempts 3"),
-    "reuse plan --strategy": Case(call="reuse plan RUN --json", more="--strategy pass"),
-    "reuse plan --benchmark": Case(call="reuse plan RUN --json", more="--benchmark other"),
-    "reuse plan --retry-pattern": Case(call="reuse plan RUN", more="--retry-pattern 4..", run="r_retry"),
-    "reuse plan --max-retries": Case(call="reuse plan RUN", more="--max-retries 7"),
-    "reuse plan --no-checkpoint-resume": Case(
-        call="reuse plan RUN --json", more="--no-checkpoint-resume", run="r_evalerr"
-    ),
+    **{
+        f"{words} {more.split()[0]}": Case(call=f"{words} {places} --json", more=more, run=run)
+        for words, places in (("reuse plan", "RUN"), ("reuse apply", "RUN HERE/runs/new"))
+        for more, run in WANTED_OF_REUSE
+    },
     "reuse plan --json": Case(call="reuse plan RUN", more="--json"),
     "reuse plan --all": Case(call="reuse plan RUN", more="--all"),
-    "reuse apply --attempts": Case(call="reuse apply RUN HERE/runs/new", more="--attempts 3"),
-    "reuse apply --strategy": Case(call="reuse apply RUN HERE/runs/new --json", more="--strategy pass"),
-    "reuse apply --benchmark": Case(call="reuse apply RUN HERE/runs/new --json", more="--benchmark other"),
-    "reuse apply --retry-pattern": Case(
-        call="reuse apply RUN HERE/runs/new --json", more="--retry-pattern 4..", run="r_retry"
-    ),
-    "reuse apply --max-retries": Case(call="reuse apply RUN HERE/runs/new --json", more="--max-retries 7"),
-    "reuse apply --no-checkpoint-resume": Case(
-        call="reuse apply RUN HERE/runs/new --json", more="--no-checkpoint-resume", run="r_evalerr"
-    ),
     "reuse apply --json": Case(call="reuse apply RUN HERE/runs/new", more="--json"),
     "reuse apply --total-tasks": Case(call="reuse apply RUN HERE/runs/new --json", more="--total-tasks 9"),
     "reuse apply --copy": Case(call="reuse apply RUN HERE/runs/new", more="--copy", prepare=breaking.add_artifacts),
