@@ -39,7 +39,7 @@ def read_request(run_dir: Path) -> StoredRequest:
 
 
 def request_in(run_info: StoredFile, params: StoredFile) -> StoredRequest:
-    """As `read_request`, from files already read."""
+    """Return what `read_request` returns, from files already read."""
     problems = [f"{file.path.name} {file.problem}" for file in (run_info, params) if file.problem]
     request = section(run_info.members, "request")
     return StoredRequest(merge_request(request, params.members or {}), run_info, params, problems)
