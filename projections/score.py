@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from eventstore.format.events import Json
+from eventstore.format.values import short
 
 Outcome: TypeAlias = Literal["answered", "infrastructure_failed", "never_run"]
 
@@ -213,9 +214,9 @@ class ScoreFold:
         self._primary = next((s.metric_id for s in self._series if s.stored.get("role") == "headline"), "correct")
         self._broken: str | None = None
         if type(self._k) is not int or self._k < 1:
-            self._broken = f"k is {_short(self._k)}"
+            self._broken = f"k is {short(self._k)}"
         elif self._strategy not in ("avg", "pass"):
-            self._broken = f"the strategy {_short(self._strategy)} is not known here"
+            self._broken = f"the strategy {short(self._strategy)} is not known here"
         elif not rows:
             self._broken = "metrics.json has no series"
 
@@ -229,7 +230,7 @@ class ScoreFold:
             return
         problem = self._problem(task)
         if problem is not None:
-            self._broken = f"{_short(task.task_id)}: {problem}"
+            self._broken = f"{short(task.task_id)}: {problem}"
             return
         category = _category(task.category)
         for series in self._series:
@@ -247,7 +248,7 @@ class ScoreFold:
             for number, attempt in task.attempts.items():
                 value = attempt.metrics.get(series.metric_id)
                 if value is not None and (series.kind == "binary_success") != (type(value) is bool):
-                    return f"attempt {number} has {series.metric_id} = {_short(value)}, which is not a {series.kind}"
+                    return f"attempt {number} has {series.metric_id} = {short(value)}, which is not a {series.kind}"
         return None
 
     def _reduce(self, attempts: Mapping[int, AttemptScores], series: _Series) -> tuple[str, float | None, bool]:
@@ -326,11 +327,11 @@ def _series(stored: Json, policy: Any) -> _Series:
     name = stored.get("series_id")
     skipped = None
     if reducer not in REDUCERS:
-        skipped = f"the reducer {_short(reducer)} is not known here"
+        skipped = f"the reducer {short(reducer)} is not known here"
     elif stored.get("aggregation") != policy or policy not in POLICIES:
-        skipped = f"the aggregation {_short(stored.get('aggregation'))} is the benchmark's own"
+        skipped = f"the aggregation {short(stored.get('aggregation'))} is the benchmark's own"
     elif kind not in _KINDS:
-        skipped = f"the kind {_short(kind)} is not known here"
+        skipped = f"the kind {short(kind)} is not known here"
     return _Series(
         stored=stored,
         name=name if isinstance(name, str) else f"{metric}.{reducer}",
@@ -415,7 +416,7 @@ def _compare_parts(
     parts = stored.get(member)
     parts = parts if isinstance(parts, dict) else {}
     for key in [*computed, *(key for key in parts if key not in computed)]:
-        place = f"{name} {member}.{_short(key)}"
+        place = f"{name} {member}.{short(key)}"
         part, expected = parts.get(key), computed.get(key)
         if not isinstance(part, dict) or expected is None:
             yield Difference(place, "absent" if part is None else part, "absent" if expected is None else "present")
@@ -446,8 +447,3 @@ def _same(stored: Any, computed: float | None) -> bool:
     if computed is None or isinstance(stored, bool) or not isinstance(stored, int | float):
         return stored is computed
     return isclose(stored, computed, rel_tol=1e-12, abs_tol=1e-12)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -46,3 +46,8 @@ def unix_time(text: Any) -> float | None:
 def shorten(text: str, limit: int) -> str:
     """Return a text of at most `limit` characters, an ellipsis at its end where it was longer."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def short(value: Any) -> str:
+    """Return a value from a record for a message: its Python form, shortened to 80 characters."""
+    return shorten(repr(value), 80)

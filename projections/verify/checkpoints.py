@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from eventstore.format.events import Json
+from eventstore.format.values import shorten
 
 from .findings import Notes
 
@@ -90,5 +91,4 @@ def check_manifest(notes: Notes, manifest: Any, directory: str, about: Any) -> b
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 160 else text[:159] + "…"
+    return shorten(repr(value), 160)

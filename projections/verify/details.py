@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from eventstore.format.events import SEVERITIES, Json
+from eventstore.format.values import short
 
 from .findings import Notes
 from .lifecycle import State, Task, is_count
@@ -119,13 +120,13 @@ def _check_retry_files(notes: Notes, task: TaskFacts, attempt: AttemptFacts) -> 
         if retry.problem is not None:
             notes.add("retry_file", retry.problem, file=retry.path, **about)
         elif (retry.task_id, retry.attempt) != (task.task_id, attempt.number):
-            words = f"it is of task {_short(retry.task_id)}, attempt {_short(retry.attempt)}"
+            words = f"it is of task {short(retry.task_id)}, attempt {short(retry.attempt)}"
             notes.add("retry_file", words, file=retry.path, **about)
 
 
 def _check_plan(notes: Notes, task: TaskFacts, plan: Any) -> None:
     if isinstance(plan, dict) and task.attempt_plan and task.attempt_plan != plan:
-        words = f"attempt_plan is {_short(task.attempt_plan)}, the request says {_short(plan)}"
+        words = f"attempt_plan is {short(task.attempt_plan)}, the request says {short(plan)}"
         notes.add("attempt_plan_differs", words, file=f"{task.path}/task.json", task_id=task.task_id)
     k = plan.get("k") if isinstance(plan, dict) else None
     for attempt in task.attempts:
@@ -186,7 +187,7 @@ def _check_outcome(notes: Notes, task: TaskFacts, said: Task) -> None:
         words = f"the highest severity is {severity or 'none'}, task_finished says {said.severity or 'none'}"
         notes.add("task_severity", words, file=task.path, **about)
     if task.category != said.category:
-        words = f"category is {_short(task.category)}, the stream says {_short(said.category)}"
+        words = f"category is {short(task.category)}, the stream says {short(said.category)}"
         notes.add("task_category", words, file=f"{task.path}/task.json", **about)
     stored = {attempt.number: attempt for attempt in task.attempts}
     for number, attempt in said.attempts.items():
@@ -231,8 +232,3 @@ def _check_missing(notes: Notes, places: dict[str, TaskFacts], watched: State, f
         if task_id not in places and said.saved:
             words = "the stream says that the result was saved, and it is not there"
             notes.add("task_result_missing", words, file="details", task_id=task_id)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from eventstore.format.events import TERMINAL_STATUSES, Json
+from eventstore.format.values import short
 from eventstore.redaction.redactor import redact_text
 from projections.snapshots import progress, replay, run_info
 
@@ -338,9 +339,3 @@ def _moment(text: Any) -> float | None:
         return None if moment.tzinfo is None else moment.timestamp()
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def short(value: Any) -> str:
-    """Return a value from a record for a message: its Python form, cut."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -21,12 +21,13 @@ import msgspec
 
 from eventstore.format.events import ADMINISTRATIVE_EVENTS, SEVERITIES, TERMINAL_STATUSES, Json
 from eventstore.format.records import Block, Head, Recorded
+from eventstore.format.values import short
 from projections import sessions
 from projections.fold import Base, block_of, place_events
 
 from . import lifecycle_tasks as tasks
 from .findings import Notes, Place
-from .lifecycle_state import ATTEMPT, Attempt, State, Task, envelope_of, is_count, payload_of, require, short
+from .lifecycle_state import ATTEMPT, Attempt, State, Task, envelope_of, is_count, payload_of, require
 
 __all__ = ["Attempt", "State", "Task", "apply", "apply_block", "finish", "initial", "is_count", "is_moment", "render"]
 

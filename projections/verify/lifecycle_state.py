@@ -187,9 +187,3 @@ def require(state: State, place: Place, payload: Json, event: str, names: tuple[
 def is_count(value: Any) -> TypeGuard[int]:
     """Return whether a value is a whole number from 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def short(value: Any) -> str:
-    """Return a value from a record for a message: its Python form, cut."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -7,9 +7,10 @@ from typing import Any
 
 from eventstore.format.events import SEVERITIES, Json
 from eventstore.format.records import Head
+from eventstore.format.values import short
 
 from .findings import Place
-from .lifecycle_state import Attempt, Envelope, State, Task, envelope_of, is_count, payload_of, require, short
+from .lifecycle_state import Attempt, Envelope, State, Task, envelope_of, is_count, payload_of, require
 
 TASK_STATUSES = ("completed", "failed", "skipped")
 ATTEMPT_STATUSES = ("completed", "failed")

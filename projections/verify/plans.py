@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from eventstore.format.events import Json
+from eventstore.format.values import short
 from projections.snapshots import plans
 
 from . import lifecycle
@@ -30,7 +31,7 @@ def check_plans(notes: Notes, recorded: Any, resolved: plans.State, watched: lif
     Its entries are objects as parsed, or `TaskPlans`.
     """
     if recorded is not None and not isinstance(recorded, dict):
-        notes.add("plan_shape", f"resolved_execution_plans is {_short(recorded)}, no object", file=FILE)
+        notes.add("plan_shape", f"resolved_execution_plans is {short(recorded)}, no object", file=FILE)
     entries: Json = recorded if isinstance(recorded, dict) else {}
     said = plans.resolved(resolved)
     same = _same_tasks(entries, said, watched.attempts_limit)
@@ -94,7 +95,7 @@ def _by_attempt(notes: Notes, recorded: Json, watched: lifecycle.State) -> dict[
         for number, plan in attempts.items():
             value = _number(number)
             if value is None or not _is_object(plan):
-                words = f"attempt {_short(number)} is no number from 1 with a plan"
+                words = f"attempt {short(number)} is no number from 1 with a plan"
                 notes.add("plan_shape", words, file=FILE, task_id=task_id)
             elif limit is not None and value > limit:
                 words = f"attempt {value} of k = {limit}"
@@ -113,7 +114,7 @@ def _compare(notes: Notes, task_id: str, number: str, stored: Any, said: Json) -
         notes.add("plan_missing", "the plan of the event is not in run_info.json", **about)
     elif stored != said:
         path, theirs, ours = first_difference(stored, said)
-        words = f"{path or 'the plan'} is {_short(theirs)}, the event says {_short(ours)}"
+        words = f"{path or 'the plan'} is {short(theirs)}, the event says {short(ours)}"
         notes.add("plan_differs", words, **about)
 
 
@@ -130,8 +131,3 @@ def _number(text: Any) -> int | None:
     """Return the attempt number that a key spells, or None."""
     plain = isinstance(text, str) and text.isascii() and text.isdigit() and text[0] != "0" and len(text) < 10
     return int(text) if plain else None
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"

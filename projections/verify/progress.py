@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from eventstore.format.events import TERMINAL_STATUSES, Json
+from eventstore.format.values import short
 from projections.snapshots.counts import COUNTERS
 from projections.snapshots.replay import ELAPSED_TOLERANCE_SECONDS, ahead_of_stream, same_elapsed, same_progress
 
@@ -47,7 +48,7 @@ def _check_fields(notes: Notes, stored: Json, folded: Json) -> None:
     if missing:
         notes.add("progress_fields", f"fields missing: {', '.join(missing)}", file=FILE)
     if extra:
-        notes.add("progress_fields", f"fields beyond the specification: {_short(', '.join(extra))}", file=FILE)
+        notes.add("progress_fields", f"fields beyond the specification: {short(', '.join(extra))}", file=FILE)
 
 
 def _check_drift(notes: Notes, facts: "Facts", stored: Json, folded: Json) -> None:
@@ -63,7 +64,7 @@ def _check_drift(notes: Notes, facts: "Facts", stored: Json, folded: Json) -> No
         notes.add("progress_ahead", ahead, file=FILE)
     for name, said in folded.items():
         if name in stored and not _same(name, stored[name], said):
-            notes.add("progress_drift", f"{name} is {_short(stored[name])}, the stream says {_short(said)}", file=FILE)
+            notes.add("progress_drift", f"{name} is {short(stored[name])}, the stream says {short(said)}", file=FILE)
 
 
 def _same(name: str, stored: Any, said: Any) -> bool:
@@ -87,7 +88,7 @@ def _check_start(notes: Notes, stored: Json, watched: lifecycle.State, first_tim
 def _check_arithmetic(notes: Notes, stored: Json) -> None:
     odd = [name for name in COUNTERS if name in stored and not lifecycle.is_count(stored[name])]
     for name in odd:
-        notes.add("counts_arithmetic", f"{name} is {_short(stored[name])}, which is no count", file=FILE)
+        notes.add("counts_arithmetic", f"{name} is {short(stored[name])}, which is no count", file=FILE)
     if odd or any(name not in stored for name in COUNTERS):
         return
     for words, holds in _equations({name: stored[name] for name in COUNTERS}, stored.get("status"), stored):
@@ -133,8 +134,3 @@ def _equations(n: dict[str, int], status: Any, stored: Json) -> list[tuple[str, 
             over or not isinstance(active, dict) or len(active) == n["running_tasks"],
         ),
     ]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -6,11 +6,12 @@ Pure: `ScoreCheck` takes the facts of each task as `details` has them, and write
 from typing import Any
 
 from eventstore.format.events import Json
+from eventstore.format.values import short
 from projections.score import AttemptScores, ScoreFold, TaskScores
 from projections.summary import differing_line, normal_lines, summary_lines
 
 from .details import RUNNING, TaskFacts
-from .files import Document, short
+from .files import Document
 from .findings import Notes
 
 METRICS, SUMMARY = "metrics.json", "summary.md"
