@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from eventstore.format.events import Json
-from eventstore.format.values import short
+from eventstore.format.values import as_object, short
 
 Outcome: TypeAlias = Literal["answered", "infrastructure_failed", "never_run"]
 
@@ -413,8 +413,7 @@ def _joined(how: str, valid: list[tuple[float, Any, float]]) -> float | None:
 def _compare_parts(
     name: str, member: str, stored: Json, computed: Mapping[str, _Breakdown], value_member: str
 ) -> Iterator[Difference]:
-    parts = stored.get(member)
-    parts = parts if isinstance(parts, dict) else {}
+    parts = as_object(stored.get(member))
     for key in [*computed, *(key for key in parts if key not in computed)]:
         place = f"{name} {member}.{short(key)}"
         part, expected = parts.get(key), computed.get(key)
@@ -428,8 +427,7 @@ def _compare_parts(
 
 
 def _compare_counts(place: str, stored: Json, expected: _Counts, names: tuple[str, ...]) -> Iterator[Difference]:
-    counts = stored.get("counts")
-    counts = counts if isinstance(counts, dict) else {}
+    counts = as_object(stored.get("counts"))
     for name in names:
         if counts.get(name) != getattr(expected, name):
             yield Difference(f"{place} counts.{name}", counts.get(name), getattr(expected, name))

@@ -21,6 +21,7 @@ from eventstore.errors import MalformedLineError
 from eventstore.format import codec
 from eventstore.format.events import ADMINISTRATIVE_EVENTS, Json
 from eventstore.format.records import Block, Head, Recorded
+from eventstore.format.values import as_object
 from projections import sessions
 from projections.fold import Base, block_of, place_events
 
@@ -191,8 +192,7 @@ def _tasks_loaded(state: State, head: Head, line: bytes) -> None:
 
 def _reuse_loaded(state: State, head: Head, line: bytes) -> None:
     payload = _payload(line)
-    severities = payload.get("reused_severity_counts")
-    severities = severities if isinstance(severities, dict) else {}
+    severities = as_object(payload.get("reused_severity_counts"))
     reused = _count(payload, "reused_tasks")
     state.reused_tasks = state.finished_tasks = state.completed_tasks = reused
     state.pending_tasks = _count(payload, "tasks_to_run")
@@ -300,8 +300,7 @@ def _members(line: bytes) -> Json:
 
 
 def _payload(line: bytes) -> Json:
-    payload = _members(line).get("payload")
-    return payload if isinstance(payload, dict) else {}
+    return as_object(_members(line).get("payload"))
 
 
 def _count(members: Json, name: str) -> int:

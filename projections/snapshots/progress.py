@@ -6,13 +6,13 @@ elapsed_seconds`, exact to a millisecond), else the first event stands in for it
 """
 
 import math
-from typing import Any
 
 from msgspec import Struct
 
 from eventstore.format import codec
 from eventstore.format.events import Json
 from eventstore.format.records import Block, Recorded
+from eventstore.format.values import as_object, as_text
 from projections.fold import Base, block_of, place_events
 
 from . import counts
@@ -35,7 +35,7 @@ def initial(base: Base) -> State:
     stored = base.progress or {}
     return State(
         counts=counts.initial(base),
-        run_id=_text(stored.get("run_id")) or _text((base.run_info or {}).get("run_id")),
+        run_id=as_text(stored.get("run_id")) or as_text((base.run_info or {}).get("run_id")),
         ids=_stored_ids(stored, base.run_info or {}),
         started_at=_tracker_start(stored),
     )
@@ -120,13 +120,8 @@ def _look_for_ids(state: State, block: Block) -> None:
 
 
 def _stored_ids(progress: Json, run_info: Json) -> Json:
-    request: Any = run_info.get("request")
-    request = request if isinstance(request, dict) else {}
-    ids = {}
-    for name in IDENTITY:
-        component = request.get(name)
-        ids[name] = progress.get(name) or (component.get("id") if isinstance(component, dict) else None)
-    return ids
+    request = as_object(run_info.get("request"))
+    return {name: progress.get(name) or as_object(request.get(name)).get("id") for name in IDENTITY}
 
 
 def _tracker_start(progress: Json) -> float | None:
@@ -138,7 +133,3 @@ def _tracker_start(progress: Json) -> float | None:
         return start if math.isfinite(start) else None
     except OverflowError:  # an integer beyond every float
         return None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

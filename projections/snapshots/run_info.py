@@ -16,7 +16,7 @@ from eventstore.format import codec
 from eventstore.format.events import Json
 from eventstore.format.heads import session_writer
 from eventstore.format.records import Block, Head, Recorded
-from eventstore.format.values import as_text
+from eventstore.format.values import as_object, as_text
 from eventstore.redaction.redactor import redact_text
 from projections.fold import Base, block_of, place_events
 from projections.sessions import closed_by
@@ -231,9 +231,8 @@ def _set_end(info: Json, state: State) -> None:
 
 def _join_plans(info: Json, state: State) -> None:
     """Stored plans and those of the stream, attempt by attempt; ours win on our own streams, else the stored ones."""
-    stored = info.get("resolved_execution_plans")
     joined: Json = {}
-    sources = [stored if isinstance(stored, dict) else {}, plans.resolved(state.plans)]
+    sources = [as_object(info.get("resolved_execution_plans")), plans.resolved(state.plans)]
     for source in sources if state.owned else reversed(sources):
         for task_id, entry in source.items():
             attempts = entry.get("attempts") if isinstance(entry, dict) else None

@@ -10,6 +10,7 @@ from msgspec import Struct, field, to_builtins
 from eventstore.format import codec
 from eventstore.format.events import ADMINISTRATIVE_EVENTS, Json
 from eventstore.format.records import Block, Head, Recorded
+from eventstore.format.values import as_object, as_text
 from projections import sessions
 from projections.fold import Base, block_of, place_events
 
@@ -176,16 +177,11 @@ def _note(state: State, head: Head, line: bytes, seq: int) -> None:
 
 def _place(head: Head, line: bytes, seq: int) -> Place:
     members: dict[str, Any] = codec.envelope_members(codec.decode_accepted(line, head))
-    payload = members["payload"]
     return Place(
         seq=seq,
         timestamp=head.timestamp,
-        payload=payload if isinstance(payload, dict) else {},
-        status=_text(members["status"]),
-        task_id=_text(members["task_id"]),
-        request_key=_text(members["request_key"]),
+        payload=as_object(members["payload"]),
+        status=as_text(members["status"]),
+        task_id=as_text(members["task_id"]),
+        request_key=as_text(members["request_key"]),
     )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -19,6 +19,7 @@ from eventstore.errors import MalformedLineError
 from eventstore.format import codec
 from eventstore.format.events import Json
 from eventstore.format.records import Block, Head, Recorded, TypedHead, TypedPayload, cut_block
+from eventstore.format.values import as_object
 from projections import sessions
 from projections.fold import Base, block_of, place_events
 
@@ -261,7 +262,7 @@ def payload_members(line: bytes) -> Json:
         payload = codec.parse_object(line).get("payload")
     except MalformedLineError:
         return {}
-    return payload if isinstance(payload, dict) else {}
+    return as_object(payload)
 
 
 def error_text(line: bytes) -> str | None:

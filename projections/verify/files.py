@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from eventstore.format.events import TERMINAL_STATUSES, Json
-from eventstore.format.values import short
+from eventstore.format.values import as_object, short
 from eventstore.redaction.redactor import redact_text
 from projections.snapshots import progress, replay, run_info
 
@@ -93,12 +93,12 @@ def _check_events(notes: Notes, facts: Facts, watched: lifecycle.State) -> None:
 
 
 def _check_run_ids(notes: Notes, facts: Facts, stream_run_id: str | None) -> None:
-    request = _object((facts.run_info.members or {}).get("request"))
+    request = as_object((facts.run_info.members or {}).get("request"))
     found = [
         ("run_info.json", (facts.run_info.members or {}).get("run_id"), "run_id"),
-        ("run_info.json", _object(request.get("output")).get("run_id"), "request.output.run_id"),
+        ("run_info.json", as_object(request.get("output")).get("run_id"), "request.output.run_id"),
         ("progress.json", (facts.progress.members or {}).get("run_id"), "run_id"),
-        ("params.json", _object((facts.params.members or {}).get("output")).get("run_id"), "output.run_id"),
+        ("params.json", as_object((facts.params.members or {}).get("output")).get("run_id"), "output.run_id"),
     ]
     expected, whose = stream_run_id, "the stream's"
     if expected is None:
@@ -214,7 +214,7 @@ def _check_identity(notes: Notes, info: Json, watched: lifecycle.State) -> None:
     if not isinstance(request, dict) or watched.started is None:
         return
     for name in progress.IDENTITY:
-        said, asked = watched.started.get(name), _object(request.get(name)).get("id")
+        said, asked = watched.started.get(name), as_object(request.get(name)).get("id")
         if said is not None and said != asked:
             words = f"{name} is {short(said)} in run_started, {short(asked)} in the request"
             notes.add("identity_differs", words, file="run_info.json")
@@ -231,10 +231,10 @@ def _check_reuse(notes: Notes, facts: Facts, info: Json, watched: lifecycle.Stat
             notes.add("reused_from_missing", words, file="run_info.json")
         return
     if facts.source.members is None:
-        words = f"run {short(_object(reused_from).get('run_id'))} is not beside this one"
+        words = f"run {short(as_object(reused_from).get('run_id'))} is not beside this one"
         notes.add("reused_source_missing", words, file="run_info.json")
         return
-    source, request = _object(facts.source.members.get("request")), _object(info.get("request"))
+    source, request = as_object(facts.source.members.get("request")), as_object(info.get("request"))
     for path in (("benchmark", "id"), ("execution", "attempts")):
         theirs, ours = _at(source, path), _at(request, path)
         if theirs != ours:
@@ -260,12 +260,12 @@ def _check_metrics(notes: Notes, facts: Facts) -> None:
         words = "metrics.json is there, metric_artifacts is not"
         notes.add("metric_artifacts_missing", words, file="run_info.json")
         return
-    report = _object(_object(artifacts).get("report"))
+    report = as_object(as_object(artifacts).get("report"))
     for name in ("k", "strategy", "aggregation"):
         if metrics.members.get(name) != report.get(name):
             words = f"{name} is {short(metrics.members.get(name))} in metrics.json, {short(report.get(name))} in metric_artifacts.report"  # noqa: E501
             notes.add("metrics_differ", words, file="metrics.json")
-    plan = _at(_object(info.get("request")), ("execution", "attempts"))
+    plan = _at(as_object(info.get("request")), ("execution", "attempts"))
     for name in ("k", "strategy"):
         if isinstance(plan, dict) and plan.get(name) != report.get(name):
             words = f"{name} is {short(report.get(name))} in metric_artifacts.report, {short(plan.get(name))} in the request"  # noqa: E501
@@ -322,14 +322,10 @@ def _compare_params(notes: Notes, params: Json, request: Json, path: tuple[str, 
 # -- helpers
 
 
-def _object(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
 def _at(members: Json, path: tuple[str, ...]) -> Any:
     value: Any = members
     for name in path:
-        value = _object(value).get(name)
+        value = as_object(value).get(name)
     return value
 
 

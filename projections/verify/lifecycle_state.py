@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from eventstore.errors import MalformedLineError
 from eventstore.format import codec
 from eventstore.format.events import Json
+from eventstore.format.values import as_object
 from projections import sessions
 
 from .findings import Notes, Place
@@ -174,7 +175,7 @@ def payload_of(line: bytes) -> Json:
             payload = codec.parse_object(line).get("payload")
         except MalformedLineError:
             return {}
-    return payload if isinstance(payload, dict) else {}
+    return as_object(payload)
 
 
 def require(state: State, place: Place, payload: Json, event: str, names: tuple[str, ...], **about: Any) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from eventstore.format.events import Json
-from eventstore.format.values import short
+from eventstore.format.values import as_object, short
 from projections.snapshots import plans
 
 from . import lifecycle
@@ -32,7 +32,7 @@ def check_plans(notes: Notes, recorded: Any, resolved: plans.State, watched: lif
     """
     if recorded is not None and not isinstance(recorded, dict):
         notes.add("plan_shape", f"resolved_execution_plans is {short(recorded)}, no object", file=FILE)
-    entries: Json = recorded if isinstance(recorded, dict) else {}
+    entries = as_object(recorded)
     said = plans.resolved(resolved)
     same = _same_tasks(entries, said, watched.attempts_limit)
     stored = _by_attempt(notes, {task: entry for task, entry in entries.items() if task not in same}, watched)

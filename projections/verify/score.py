@@ -6,7 +6,7 @@ Pure: `ScoreCheck` takes the facts of each task as `details` has them, and write
 from typing import Any
 
 from eventstore.format.events import Json
-from eventstore.format.values import short
+from eventstore.format.values import as_object, short
 from projections.score import AttemptScores, ScoreFold, TaskScores
 from projections.summary import differing_line, normal_lines, summary_lines
 
@@ -29,14 +29,14 @@ class ScoreCheck:
 
     def _hierarchy(self) -> Any:
         """Return the benchmark's category hierarchy: an override of a later summary, params.json, or the request."""
-        override = _object(self._info.get("metric_artifacts")).get("benchmark_params_override")
-        request = _object(self._info.get("request"))
+        override = as_object(self._info.get("metric_artifacts")).get("benchmark_params_override")
+        request = as_object(self._info.get("request"))
         for holder in (
             override,
-            *(_object(_object(one.get("benchmark")).get("params")) for one in (self._params, request)),
+            *(as_object(as_object(one.get("benchmark")).get("params")) for one in (self._params, request)),
         ):
-            if _object(holder).get("category_hierarchy"):
-                return _object(holder)["category_hierarchy"]
+            if as_object(holder).get("category_hierarchy"):
+                return as_object(holder)["category_hierarchy"]
         return None
 
     def take(self, task: TaskFacts) -> None:
@@ -81,7 +81,7 @@ class ScoreCheck:
         if isinstance(summary, Document):
             notes.add("summary_differs", str(summary.problem), file=SUMMARY)
             return
-        request = _object(self._info.get("request"))
+        request = as_object(self._info.get("request"))
         model, benchmark = (
             _name(request.get(name)) or _name(self._params.get(name)) for name in ("model", "benchmark")
         )
@@ -96,9 +96,5 @@ class ScoreCheck:
 
 
 def _name(component: Any) -> str | None:
-    name = _object(component).get("id")
+    name = as_object(component).get("id")
     return name.strip() if isinstance(name, str) and name.strip() else None
-
-
-def _object(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
