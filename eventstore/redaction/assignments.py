@@ -119,9 +119,8 @@ def assigned_secrets(text: str, lowered: str, known: str) -> Iterator[Span]:
     `lowered` is `text` in lower case, with the same length; `known` has all its words, in lower case.
     """
     has_logprobs = "logprob" in known
-    no_pass = "pass" not in known
     for needle, pattern in _NAMES:
-        if (no_pass and needle[:4] == "pass") or needle not in known:
+        if needle not in known:
             continue
         position = 0
         while (found := pattern.search(lowered, position)) is not None:

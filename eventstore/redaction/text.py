@@ -131,7 +131,9 @@ _PREFIXLESS = tuple((number, shape) for number, shape in _NUMBERED if not shape.
 _ACROSS = tuple((number, shape.needle, shape) for number, shape in _NUMBERED if not _is_word(shape))
 _ANY_PREFIX = re.compile(_any_of(needle for _, needle, _ in _PREFIXED))
 _ANY_PREFIXLESS = re.compile("|".join(shape.body for _, shape in _PREFIXLESS))
-_SPELLED = frozenset(needle for _, needle, _ in _ACROSS if set(needle.encode()) <= _WORD_CHARACTERS)
+_SPELLED = tuple(row for row in _ACROSS if set(row[1].encode()) <= _WORD_CHARACTERS)
+_UNSPELLED = tuple(row for row in _ACROSS if row not in _SPELLED)
+"""Shapes that stand across words: those whose needle is in one word, and the others."""
 _MANY = 1_000
 """From here on a search for each prefix is faster than one for any, and the words of a text than the text."""
 
@@ -143,7 +145,8 @@ def _vocabulary(text: str) -> str:
 
 
 def _shaped(text: str, known: str) -> Iterator[Span]:
-    found = [(number, shape) for number, needle, shape in _ACROSS if needle in (known if needle in _SPELLED else text)]
+    found = [(number, shape) for number, needle, shape in _SPELLED if needle in known]
+    found += [(number, shape) for number, needle, shape in _UNSPELLED if needle in text]
     split = _LONG_WORDS.findall(known)
     words = "\n".join(split)
     if words:
