@@ -15,11 +15,12 @@ from tests.tools.recorded import BIG, ROOT, Oracle, key_of, unpack_big
 SLOW = frozenset(
     """
     test_agentcompass test_benchmarks test_campaign test_catalog_crashes test_commands_agree test_corpus
-    test_corruption test_crash_explorer test_cuts test_diagnose test_distribution test_evidence test_follow
-    test_history test_history_catalog test_history_export test_hostile_filesystems test_lifecycle test_mutations
-    test_names_and_inodes test_oracle test_parallel test_plain_oracle test_planted_causes test_progress_model test_query
-    test_questions test_recorder test_recorder_crash test_reports test_reuse test_runlog test_scans test_screens
-    test_surroundings test_verify test_verify_catalog test_verify_rules
+    test_corruption test_crash_explorer test_cuts test_deep_nesting test_diagnose test_distribution
+    test_every_option test_evidence test_follow test_history test_history_catalog test_history_export
+    test_hostile_filesystems test_interrupts test_lifecycle test_long_and_sparse_streams test_mutations
+    test_names_and_inodes test_oracle test_parallel test_plain_oracle test_planted_causes test_progress_model
+    test_query test_questions test_recorder test_recorder_crash test_redact test_reports test_reuse test_runlog
+    test_scans test_screens test_surroundings test_verify test_verify_catalog test_verify_rules
     """.split()
 )
 """Test files that take more than a few seconds. `make check` leaves them out."""
