@@ -40,7 +40,7 @@ from eventstore.format.records import VERDICTS, Block, Context, Finding, Head, L
 from eventstore.format.salvage import find_records
 from eventstore.format.seal import CLOSING, Proof, check_chain, proves_itself, read_proof
 
-from .line_reader import MAX_LINE_BYTES, LineReader, line_ending_at, next_data, open_regular
+from .line_reader import MAX_LINE_BYTES, LineReader, line_ending_at, next_data, open_regular, range_digest
 from .lock_file import Mark, read_witness
 from .repairs import Accounts
 
@@ -499,8 +499,6 @@ class Scan:
             self._note("lost_acknowledged", message, mark.bytes - len(line), len(line), mark.seq)
 
     def _digest(self, start: int, end: int) -> str:
-        from .line_reader import range_digest
-
         return range_digest(self._fd, start, end)
 
 
