@@ -76,7 +76,7 @@ def read_witness(run_dir: Path) -> Witness:
 
 def parse_witness(content: bytes) -> Witness:
     """Return the witness in the bytes of a lock file."""
-    slots = (content[WRITER_BYTES + n * SLOT_BYTES : WRITER_BYTES + (n + 1) * SLOT_BYTES] for n in (0, 1))
+    slots = (content[slot_offset(turn) : slot_offset(turn) + SLOT_BYTES] for turn in (0, 1))
     marks = [mark for mark in map(_parse_slot, slots) if mark is not None]
     mark = max(marks, key=lambda mark: mark.bytes, default=None)
     return Witness(_parse_object(content[:WRITER_BYTES]), mark, _parse_note(content[NOTE_OFFSET:]))
@@ -93,7 +93,7 @@ def render_writer(writer: dict[str, Any]) -> bytes:
 def render_slot(mark: Mark) -> bytes:
     """Return one slot of the lock file."""
     body = '{"seq":%d,"bytes":%d,"xxh3":"%s"' % (mark.seq, mark.bytes, mark.xxh3)  # noqa: UP031
-    return f'{body},"check":"{xxh3_64_hexdigest(body.encode())}"}}'.encode().ljust(SLOT_BYTES - 1) + b"\n"
+    return _checked(body).encode().ljust(SLOT_BYTES - 1) + b"\n"
 
 
 def render_note(note: Note) -> bytes:
@@ -101,7 +101,7 @@ def render_note(note: Note) -> bytes:
     reason = note.reason[:MAX_REASON]
     while True:
         body = json.dumps(structs.asdict(note) | {"reason": reason}, separators=(",", ":"))[:-1]
-        text = f'{body},"check":"{xxh3_64_hexdigest(body.encode())}"}}'
+        text = _checked(body)
         if len(text) < NOTE_BYTES:
             return text.encode().ljust(NOTE_BYTES - 1) + b"\n"
         reason = reason[: len(reason) // 2]
@@ -115,6 +115,11 @@ def blank_note() -> bytes:
 def slot_offset(turn: int) -> int:
     """Return where the slot of the nth mark stands; slots take turns."""
     return WRITER_BYTES + (turn % 2) * SLOT_BYTES
+
+
+def _checked(body: str) -> str:
+    """Return an object without its closing brace as a whole one, its digest added as the last member."""
+    return f'{body},"check":"{xxh3_64_hexdigest(body.encode())}"}}'
 
 
 def _parse_slot(slot: bytes) -> Mark | None:
